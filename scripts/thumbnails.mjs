@@ -184,9 +184,13 @@ const DEMOS = {
   },
 };
 
+/** The width of the page: results that are text are laid out narrowly, so that it is legible when the picture is small. */
+const PAGE_WIDTH = 760;
+const PAGE_WIDTHS = { chat: 440, classify: 440, files: 440, read: 440, search: 440, transcribe: 440, writer: 440 };
+
 /** The position of the crop of a result, from 0 (left or top) to 1. Texts are shown whole. */
 const CROPS = {
-  faces: { y: 0.1 }, classify: { x: 0, y: 0 }, search: { x: 0, y: 0 }, compare: { whole: true }, cutout: { y: 0 },
+  faces: { y: 0.1 }, classify: { whole: true }, search: { x: 0, y: 0 }, compare: { whole: true }, cutout: { y: 0 },
   files: { whole: true }, writer: { x: 0, y: 0 }, chat: { whole: true }, read: { whole: true }, transcribe: { whole: true }, upscale: { y: 0 },
 };
 
@@ -234,7 +238,7 @@ main(async () => {
     for (const [slug, act] of Object.entries(DEMOS)) {
       if (wanted.length > 0 && !wanted.includes(slug)) continue;
       // the pages' content security policy forbids what converts a screenshot to a file
-      const context = await browser.newContext({ viewport: { width: slug === "compare" ? 1000 : 760, height: 900 }, colorScheme: "light", bypassCSP: true });
+      const context = await browser.newContext({ viewport: { width: PAGE_WIDTHS[slug] ?? PAGE_WIDTH, height: 900 }, colorScheme: "light", bypassCSP: true });
       const page = await context.newPage();
       await page.goto(`${server.url}/gallery/${slug}/?device=wasm`);
       await waitUntilIdle(page);

@@ -1,6 +1,7 @@
 // The page of the cells: they grow, are damaged by the pointer, and heal. The pointer's damage is sent to the worker
 // with the next steps.
 import { Demo, el } from "../../src/demo/page";
+import { colour } from "../../src/demo/widgets";
 import type { Api } from "./worker";
 
 const canvas = el<HTMLCanvasElement>("world");
@@ -19,6 +20,13 @@ function reset(): void {
   keep.fill(1);
   plant.fill(0);
   plant[(height >> 1) * width + (width >> 1)] = 1;
+}
+
+/** Shows where the seed is before anything has been computed. */
+function showSeed(): void {
+  const pen = canvas.getContext("2d") as CanvasRenderingContext2D;
+  pen.fillStyle = colour("--ink");
+  pen.fillRect(width >> 1, height >> 1, 1, 1);
 }
 
 async function step(steps: number): Promise<void> {
@@ -81,3 +89,4 @@ el("plant").addEventListener("click", () => {
   void show();
 });
 reset();
+showSeed();

@@ -39,7 +39,7 @@ el("train").addEventListener("click", () => void demo.work("Fetching the digits"
         void show(event.pictures as Float32Array);
         el("drawn-text").textContent = `What it draws after ${event.step} steps`;
       }
-      plot(el<HTMLCanvasElement>("loss"), losses, 0.4, STEPS);
+      plot(el<HTMLCanvasElement>("loss"), losses, losses[0] as number, STEPS);
       el("loss-text").textContent = `Step ${event.step} of ${STEPS}: loss ${losses.at(-1)?.toFixed(4)}`;
       demo.say(`Training: step ${event.step} of ${STEPS}`);
     },

@@ -10,6 +10,8 @@ import { listen } from "./code.js";
 const RATE = 22_050;
 const HEARD = 16_000;
 const MOST = 60;
+/** The height of the octaves' names on the screen. */
+const LABEL_PX = 12;
 const NAMES = ["C", "C♯", "D", "D♯", "E", "F", "F♯", "G", "G♯", "A", "A♯", "B"];
 /** Pitch, start and length in units of 0.3 seconds: the beginning of the "Ode to Joy". */
 const TUNE = [
@@ -52,11 +54,6 @@ function draw(at = -1): void {
     pen.fillStyle = colour("--line");
     pen.globalAlpha = [1, 3, 6, 8, 10].includes(pitch % 12) ? 0.5 : 0.15;
     pen.fillRect(0, y, width, row - 1);
-    pen.globalAlpha = 1;
-    if (pitch % 12 !== 0) continue;
-    pen.fillStyle = colour("--soft");
-    pen.font = `${Math.max(12, Math.min(20, row))}px system-ui, sans-serif`;
-    pen.fillText(`C${pitch / 12 - 1}`, 4, y + row - 2);
   }
   pen.fillStyle = colour("--accent");
   for (const { start, end, pitch, amplitude } of shown) {
@@ -64,6 +61,16 @@ function draw(at = -1): void {
     pen.fillRect((start / seconds) * width, height - (pitch - low + 1) * row, Math.max(3, ((end - start) / seconds) * width - 1), row - 1);
   }
   pen.globalAlpha = 1;
+  // the canvas is displayed smaller than it is on a phone; the names of the octaves are not
+  const size = Math.round((LABEL_PX * width) / (canvas.clientWidth || width));
+  pen.font = `${size}px system-ui, sans-serif`;
+  pen.textBaseline = "middle";
+  pen.fillStyle = colour("--soft");
+  for (let pitch = 12 * Math.ceil(low / 12); pitch <= high; pitch += 12) {
+    const y = height - (pitch - low + 0.5) * row;
+    pen.fillText(`C${pitch / 12 - 1}`, size / 3, Math.max(size, Math.min(height - size, y)));
+  }
+  pen.fillStyle = colour("--accent");
   if (at >= 0) pen.fillRect((at / seconds) * width, 0, 2, height);
 }
 

@@ -42,7 +42,7 @@ async function fit(): Promise<void> {
         demo.took(event.ms as number, "step");
         demo.measure(event.step / event.steps);
         if (event.picture) show(event.picture as Float32Array, SIDE);
-        plot(el<HTMLCanvasElement>("loss"), losses, 0.08, STEPS);
+        plot(el<HTMLCanvasElement>("loss"), losses, losses[0] as number, STEPS);
         el("loss-text").textContent = `Step ${event.step} of ${STEPS}: loss ${losses.at(-1)?.toFixed(5)}`;
       },
     });
@@ -60,3 +60,4 @@ files("picture", "drop", (file) => void bitmap(file).then((image) => {
   return fit();
 }, (error: Error) => demo.say(`That failed: ${error.message}`)));
 place(hills(SIDE, SIDE), SIDE, SIDE);
+plot(el<HTMLCanvasElement>("loss"), [], 1, 2);

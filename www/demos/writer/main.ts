@@ -30,3 +30,4 @@ el("train").addEventListener("click", () => void demo.work("Reading", async (sig
   el("written").textContent = written;
   return `Trained ${steps} steps: loss ${loss.toFixed(2)}.`;
 }));
+plot(el<HTMLCanvasElement>("loss"), [], 1, 2);

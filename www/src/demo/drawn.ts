@@ -1,10 +1,15 @@
 // A picture that needs no file: hills under an evening sky.
 
-/** Draws the hills at a size in pixels. They are designed for 256 by 256 and stretched. */
+/** The part above the picture of what does not fit into it: the sky matters less than the ground. */
+const SKY_SHARE = 0.7;
+
+/** Draws the hills at a size in pixels. They are designed for 256 by 256; of other shapes the longer side is filled. */
 export function hills(width: number, height: number): OffscreenCanvas {
   const canvas = new OffscreenCanvas(width, height);
   const pen = canvas.getContext("2d") as OffscreenCanvasRenderingContext2D;
-  pen.scale(width / 256, height / 256);
+  const scale = Math.max(width, height) / 256;
+  pen.scale(scale, scale);
+  pen.translate((width / scale - 256) / 2, (height / scale - 256) * SKY_SHARE);
   const sky = pen.createLinearGradient(0, 0, 0, 170);
   sky.addColorStop(0, "#27408b");
   sky.addColorStop(1, "#f6a35c");

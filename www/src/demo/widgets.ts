@@ -93,10 +93,11 @@ export function colour(name: string): string {
 const plots = new Map<HTMLCanvasElement, () => void>();
 addEventListener("themechange", () => plots.forEach((draw) => draw()));
 
-/** Draws a line through values from 0 to `top` over a faint grid; the part above `level` is in the accent colour. */
-export function plot(canvas: HTMLCanvasElement, values: readonly number[], top: number, count: number): void {
+/** Draws a line through values from 0 to `least`, or to the largest of them, over a faint grid. */
+export function plot(canvas: HTMLCanvasElement, values: readonly number[], least: number, count: number): void {
   for (const each of plots.keys()) if (!each.isConnected) plots.delete(each);
-  plots.set(canvas, () => plot(canvas, values, top, count));
+  plots.set(canvas, () => plot(canvas, values, least, count));
+  const top = values.reduce((most, v) => Math.max(most, v), least);
   const c = canvas.getContext("2d") as CanvasRenderingContext2D;
   const { width, height } = canvas;
   c.clearRect(0, 0, width, height);
@@ -110,7 +111,7 @@ export function plot(canvas: HTMLCanvasElement, values: readonly number[], top: 
   }
   if (values.length === 0) return;
   const across = (at: number) => (at / Math.max(1, count - 1)) * (width - 6) + 3;
-  const up = (v: number) => height - 5 - (Math.min(v, top) / top) * (height - 10);
+  const up = (v: number) => height - 5 - (v / top) * (height - 10);
   const point = (v: number, at: number): [number, number] => [across(at), up(v)];
   c.beginPath();
   values.forEach((v, at) => (at === 0 ? c.moveTo(...point(v, at)) : c.lineTo(...point(v, at))));
