@@ -246,15 +246,20 @@ impl Inner {
         Ok(replay)
     }
 
+    /// Computes those of these tensors that are not computed yet. Planning is skipped if all are, such as a model's
+    /// outputs or data from the host: finding that there is nothing to compute takes longer than reading a few values.
+    async fn compute(self: &Rc<Inner>, tensors: &[Tensor], abort: &JsValue) -> Result<()> {
+        if self.locked.get() || is_aborted(abort) || tensors.iter().any(|t| t.buffer().is_none()) {
+            self.realize(tensors.iter().map(Tensor::root).collect(), abort).await?;
+        }
+        Ok(())
+    }
+
     async fn bytes(self: &Rc<Inner>, t: Tensor, abort: &JsValue) -> Result<Vec<u8>> {
         if let Some(read) = self.read_padded.get().and_then(|read| read(self, &t)) {
             return read.await;
         }
-        // skip planning for a tensor that is computed already, such as a model's output: finding that there is nothing
-        // to compute takes longer than reading a few values
-        if self.locked.get() || is_aborted(abort) || t.buffer().is_none() {
-            self.realize(vec![t.root()], abort).await?;
-        }
+        self.compute(std::slice::from_ref(&t), abort).await?;
         self.scheduler.begin();
         self.read_computed(&t).await
     }
@@ -669,8 +674,7 @@ impl Runtime {
         let inner = self.inner.clone();
         now_or_promise(async move {
             let held = ids.iter().map(|&i| inner.tensor(i)).collect::<Result<Vec<_>>>().map_err(throw)?;
-            let done = inner.realize(held.iter().map(Tensor::root).collect(), &abort).await;
-            done.map(|_| JsValue::UNDEFINED).map_err(throw)
+            inner.compute(&held, &abort).await.map(|()| JsValue::UNDEFINED).map_err(throw)
         })
     }
 
