@@ -171,6 +171,29 @@ test("inputs of a model that do not fit say how to change them", async () => {
   last.dispose();
 });
 
+test("names and forms of PyTorch that are others here are errors that say so", async () => {
+  const told = (body) => {
+    try {
+      body();
+    } catch (error) {
+      return [error.code, error.message, error.hint];
+    }
+    return assert.fail("it was accepted");
+  };
+  const net = new nn.Linear(2, 2);
+  assert.deepEqual(told(() => new optim.Adam(net.parameters(), { lr: 0.1 })), ["E_VALUE", "an optimiser has no option `lr`", "it is called learningRate here"]);
+  assert.deepEqual(told(() => new rules.Lion(net.parameters(), { weight_decay: 0.1 }))[2], "it is called weightDecay here");
+  assert.match(told(() => new optim.SGD(net.parameters(), {}))[1], /^the learning rate is NaN$/);
+  assert.deepEqual(told(() => new optim.Adam(net)), ["E_VALUE", "an optimiser needs parameters", "net.parameters()"]);
+  const x = new Tensor([1, 2, 3, 4]);
+  assert.deepEqual(told(() => x.reshape(2, 2)), ["E_VALUE", "reshape takes an array of numbers", "for example [2, 3], not 2, 3"]);
+  assert.equal(told(() => x.add(undefined))[1], "an operand is undefined, not a tensor");
+  for (const [foreign, own] of [["float32", "f32"], ["bfloat16", "bf16"], ["uint8", "u8"], ["Int64", "i64"]]) {
+    assert.deepEqual(told(() => x.cast(foreign)).filter((_, at) => at !== 1), ["E_DTYPE", `it is called ${own} here`], foreign);
+  }
+  assert.equal(told(() => x.cast("complex64"))[2], undefined);
+});
+
 test("minimize is a step and gives the loss", async () => {
   const w = new Tensor([4, -2], null, { requiresGrad: true });
   const optimizer = new optim.SGD([w], { learningRate: 0.25 });

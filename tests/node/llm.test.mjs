@@ -280,6 +280,8 @@ test("what cannot be is refused in words", async () => {
   await refused([48], ValueError);
   await refused(new Array(33).fill(2), ValueError);
   await refused([2], ValueError, { temperature: -1 });
+  await refused([2], { code: "E_VALUE", message: "a request has no option `max_tokens`", hint: "it is called maxTokens here" }, { max_tokens: 5 });
+  await refused([2], { code: "E_VALUE", hint: "it is called schema here" }, { response_format: {} });
   await assert.rejects(all(llm.chat([{ role: "user", content: "hello" }])), UnsupportedError);
   await assert.rejects(llm.tokenizer.encode("hello"), UnsupportedError);
   assert.equal((await all(llm.tokens([2, 3], { maxTokens: 100, ignoreEnd: true }))).length, 31);

@@ -120,6 +120,11 @@ test("`gradloom copy` puts the workers' scripts and the wasm files into a folder
   assert.ok(started.includes("worker.js") && started.includes("llm-worker.js") && started.includes("encoder-worker.js"), `${started}`);
   assert.deepEqual(started.filter((name) => !names.includes(name)), []);
   assert.equal(command("copy").status, 1);
+  for (const asked of [["--help"], ["-h"], ["models", "--help"], ["copy", "-h"], []]) {
+    const { status: asWell, stdout: usage } = command(...asked);
+    assert.ok(asWell === 0 && usage.startsWith("usage:"), `${asked}`);
+  }
+  assert.equal(command("--version").stdout.trim(), manifest.version);
   assert.match(command("copy", "--all").stderr, /there is no option --all/);
 });
 

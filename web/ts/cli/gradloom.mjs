@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 // The command of the npm package. The compiler's own command line is native and has other commands.
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { copyFiles } from "./copy.mjs";
 import { chooseModels, describeModels, fetchModels, writeIndex } from "./models.mjs";
 import { Failure } from "./packages.mjs";
@@ -40,11 +40,15 @@ function models(args) {
   console.log(`index.json has the SHA-256 ${hash}`);
 }
 
+const asksFor = (option, letter) => [command, ...args].some((each) => each === option || each === letter);
+const version = () => JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")).version;
+
 const [command, ...args] = process.argv.slice(2);
 try {
-  if (command === "models") models(args);
+  if (command === undefined || command === "help" || asksFor("--help", "-h")) console.log(USAGE);
+  else if (asksFor("--version", "-V")) console.log(version());
+  else if (command === "models") models(args);
   else if (command === "copy") copy(args);
-  else if (command === undefined || command === "--help" || command === "help") console.log(USAGE);
   else throw new Failure(`there is no command ${command}\n${USAGE}`);
 } catch (error) {
   if (!(error instanceof Failure)) throw error;

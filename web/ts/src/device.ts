@@ -476,7 +476,7 @@ async function prefetchDevice(kind: DeviceKind | "auto" = "auto"): Promise<void>
 }
 
 /** Loads the wasm module for a device, and in parallel what that device needs. */
-function loadForDevice(kind: DeviceKind | "auto" | undefined, load: (beforeFetch: () => void) => Promise<Engine>): Promise<Engine> {
+function loadForDevice(kind: DeviceKind | "auto" | undefined, load: (meanwhile: () => void) => Promise<Engine>): Promise<Engine> {
   const first = isFirstLoad();
   const loading = load(() => void prefetchDevice(kind));
   if (first) loading.catch(releasePrepared);
@@ -492,7 +492,7 @@ function whyNoWebGpu(): string {
 /** A device, started if necessary: of the shared wasm instance, or of `engine`. */
 export async function open(kind: DeviceKind | "auto", engine?: Engine): Promise<Host> {
   if (!engine) {
-    engine = await (current ? loadWasm() : loadForDevice(kind, (beforeFetch) => loadWasm({}, beforeFetch)));
+    engine = await (current ? loadWasm() : loadForDevice(kind, (meanwhile) => loadWasm({}, meanwhile)));
   }
   if (kind === "auto") {
     const gpu = await openKind("webgpu", engine).catch(() => undefined);
@@ -557,14 +557,14 @@ export async function init(options: InitOptions = {}): Promise<Device> {
   };
   if (!options.isolated) {
     const startShared = async (): Promise<Device> => {
-      current = (await begin(await loadForDevice(options.device, (beforeFetch) => loadWasm(options, beforeFetch)))) as Host;
+      current = (await begin(await loadForDevice(options.device, (meanwhile) => loadWasm(options, meanwhile)))) as Host;
       Object.assign(settings, { gpuDevice: undefined }, keptOptions);
       return current;
     };
     return guardAsync(startShared, signal);
   }
   const startIsolated = async (): Promise<Device> => {
-    const engine = await loadForDevice(options.device, (beforeFetch) => newEngine(options, beforeFetch));
+    const engine = await loadForDevice(options.device, (meanwhile) => newEngine(options, meanwhile));
     isolated.add(engine);
     return begin(engine).catch((error: GradloomError) => {
       engine.end(error);

@@ -74,7 +74,12 @@ export const bytesOf = (dtype: DType): number => SIZES[dtype];
 /** The index by which the core identifies a dtype. */
 export function dtypeIndex(dtype: DType): number {
   const at = NAMES.indexOf(dtype);
-  if (at < 0) throw new DTypeError("E_DTYPE", `there is no dtype \`${String(dtype)}\`; there are ${NAMES.join(", ")}`);
+  if (at < 0) {
+    // the names of PyTorch, numpy and typed arrays
+    const short = String(dtype).toLowerCase().replace(/^(b|u)?(float|int)(?=\d)/, (_, more = "", kind) => more === "u" ? "u" : more + kind[0]);
+    const hint = NAMES.includes(short as DType) ? `it is called ${short} here` : undefined;
+    throw new DTypeError("E_DTYPE", `there is no dtype \`${String(dtype)}\`; there are ${NAMES.join(", ")}`, { ...(hint && { hint }) });
+  }
   return at;
 }
 

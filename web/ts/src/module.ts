@@ -49,13 +49,13 @@ export const mayHaveAllParts = (): boolean => isWhole;
 
 /**
  * The shared instance. The first call loads it, later calls wait for the same load; after a failure or the instance's
- * end the next call makes a new one. `beforeFetch` is called once the location of the files is known and before the
- * module is fetched, so that small files fetched by it arrive by the time the module does.
+ * end the next call makes a new one. `meanwhile` is called once the location of the files is known and the module, which
+ * takes longest, is on its way: to begin what is needed once the module is there.
  */
-export function loadWasm(options: ModuleOptions = {}, beforeFetch?: () => void): Promise<Engine> {
+export function loadWasm(options: ModuleOptions = {}, meanwhile?: () => void): Promise<Engine> {
   const forget = (): void => void (shared = undefined);
-  if (shared) beforeFetch?.();
-  shared ??= newEngine(options, beforeFetch).then(
+  if (shared) meanwhile?.();
+  shared ??= newEngine(options, meanwhile).then(
     (engine) => {
       engine.atEnd(forget);
       return engine;
@@ -68,8 +68,8 @@ export function loadWasm(options: ModuleOptions = {}, beforeFetch?: () => void):
   return shared;
 }
 
-/** Makes a separate instance; `beforeFetch` as for `loadWasm`. */
-export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions, beforeFetch?: () => void): Promise<Engine> {
+/** Makes a separate instance; `meanwhile` as for `loadWasm`. */
+export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions, meanwhile?: () => void): Promise<Engine> {
   if (typeof WebAssembly === "undefined") throw new DeviceError("E_DEVICE", "there is no WebAssembly here");
   const provided = module ?? bytes ?? (wasmUrl === undefined ? compiled : undefined);
   const previousFolder = folder;
@@ -77,11 +77,10 @@ export async function newEngine({ wasmUrl, module, bytes }: ModuleOptions, befor
   try {
     // set the folder immediately, because parts are fetched meanwhile
     if (provided === undefined && wasmUrl !== undefined) folder = new URL(wasmUrl, (globalThis as { location?: { href: string } }).location?.href);
-    beforeFetch?.();
     const isFile = provided === undefined && inNode && wasmUrl === undefined;
-    // fetch while the bindings are created
     const response = provided === undefined && !isFile ? fetch(wasmUrl ?? address()) : undefined;
     response?.catch(() => {});
+    meanwhile?.();
     const engine: Engine = new Instance(makeBindings);
     const file = isFile ? await readFile(packageFile("./pkg/gradloom_web_bg.wasm")) : undefined;
     await engine.api.load({ module_or_path: (provided ?? response ?? file)! });

@@ -2,6 +2,7 @@
 // Learning rates and similar scalars are launch variables, so that one plan serves every step.
 import type { Host } from "./device.js";
 import { ValueError, guard } from "./errors.js";
+import { learningRateOf } from "./options.js";
 import { type Operand, Tensor, bind, companions, made, realize, tidy } from "./tensor.js";
 import { TimeSlices } from "./event-loop.js";
 
@@ -27,6 +28,8 @@ export abstract class Optimizer {
   #slices: TimeSlices | undefined;
 
   constructor(parameters: Iterable<Tensor>, learningRate: number) {
+    if (typeof parameters?.[Symbol.iterator] !== "function") throw new ValueError("E_VALUE", "an optimiser needs parameters", { hint: "net.parameters()" });
+    if (!Number.isFinite(learningRate)) throw new ValueError("E_VALUE", `the learning rate is ${learningRate}`, { hint: "{ learningRate: 0.01 }" });
     this.parameters = [...parameters];
     if (this.parameters.length === 0) throw new ValueError("E_VALUE", "an optimiser needs parameters");
     const frozen = this.parameters.find((t) => !t.requiresGrad);
@@ -189,7 +192,7 @@ export class SGD extends Optimizer {
   protected override readonly stateNames: readonly string[] = ["momentum_buffer"];
 
   constructor(parameters: Iterable<Tensor>, options: { learningRate: number; momentum?: number; nesterov?: boolean; weightDecay?: number }) {
-    super(parameters, options.learningRate);
+    super(parameters, learningRateOf(options));
     this.momentum = options.momentum ?? 0;
     this.nesterov = options.nesterov ?? false;
     this.weightDecay = options.weightDecay ?? 0;
@@ -230,7 +233,7 @@ export class Adam extends Optimizer {
   protected override readonly stateNames: readonly string[] = ["exp_avg", "exp_avg_sq"];
 
   constructor(parameters: Iterable<Tensor>, options: AdamOptions = {}) {
-    super(parameters, options.learningRate ?? 1e-3);
+    super(parameters, learningRateOf(options, 1e-3));
     this.betas = options.betas ?? [0.9, 0.999];
     this.eps = options.eps ?? 1e-8;
     this.weightDecay = options.weightDecay ?? 0;

@@ -1,6 +1,7 @@
 // Options of the methods of `Tensor`.
 import type { Device } from "./device.js";
 import type { DType } from "./dtype.js";
+import { ValueError } from "./errors.js";
 import type { Tensor } from "./tensor.js";
 
 /** Options for creating a tensor. */
@@ -63,3 +64,20 @@ export interface SampleOptions {
 
 /** The index range of one axis in a slice: `[start, end, step]`; `null` leaves an end open. */
 export type SliceRange = readonly [start?: number | null, end?: number | null, step?: number];
+
+/**
+ * Rejects options under the names that other libraries give them, since they would have no effect: those in `foreign`,
+ * and all with underscores.
+ */
+export function rejectForeignNames(what: string, options: object | undefined, foreign: Readonly<Record<string, string>>): void {
+  const name = Object.keys(options ?? {}).find((each) => each in foreign || each.includes("_"));
+  if (name === undefined) return;
+  const own = foreign[name] ?? name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
+  throw new ValueError("E_VALUE", `${what} has no option \`${name}\``, { hint: `it is called ${own} here` });
+}
+
+/** The learning rate in the options of an optimiser, or the usual one. */
+export function learningRateOf(options: { learningRate?: number }, usual = NaN): number {
+  rejectForeignNames("an optimiser", options, { lr: "learningRate" });
+  return options?.learningRate ?? usual;
+}

@@ -692,9 +692,11 @@ export function made(host: Host, id: number): Tensor {
   return new Tensor(new Made({ host, id }) as unknown as Nested);
 }
 
+const notTensor = (value: unknown): ValueError => new ValueError("E_VALUE", `an operand is ${value === null ? value : typeof value}, not a tensor`);
+
 /** The handle of a tensor, which is uploaded first if it is on no device. */
 export function bind(t: Tensor, on?: Host): Handle {
-  if (!(t instanceof Tensor)) throw new ValueError("E_VALUE", "an operand is not a tensor");
+  if (!(t instanceof Tensor)) throw notTensor(t);
   return Tensor.bind(t, on);
 }
 
@@ -711,7 +713,7 @@ export function source(t: Tensor): Source | undefined {
 /** The device of an op's operands: that of the first operand which is on one. */
 export function hostOf(operands: readonly Tensor[]): Host {
   for (const t of operands) {
-    if (!(t instanceof Tensor)) throw new ValueError("E_VALUE", "an operand is not a tensor");
+    if (!(t instanceof Tensor)) throw notTensor(t);
     if (t.device) return t.device as Host;
   }
   return defaultHost();
@@ -737,6 +739,8 @@ function madeAll(host: Host, ids: Iterable<number>): Tensor[] {
 
 /** Runs an op with several results. */
 export function ops(name: string, operands: readonly Tensor[], nums: readonly number[] = []): Tensor[] {
+  // PyTorch takes sizes and axes one by one too
+  if (typeof nums === "number") throw new ValueError("E_VALUE", `${name} takes an array of numbers`, { hint: "for example [2, 3], not 2, 3" });
   const host = hostOf(operands);
   const ids = idsOn(host, name, operands);
   return madeAll(host, guard(() => host.raw.op(name, ids, nums as number[])));

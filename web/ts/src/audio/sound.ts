@@ -80,7 +80,7 @@ async function decodeSource(source: AudioSource, options: AudioOptions): Promise
   const format = detectFormat(bytes);
   const soundFormats = ["ogg", "flac", "mp3", "mp4"];
   const formatError = (cause?: unknown): FormatError => {
-    const what = format ? `${name} is ${format.what}` : `${name} is no sound that is known here`;
+    const what = format ? `${name} is ${format.what}${soundFormats.includes(format.id) ? "" : ", not a sound"}` : `${name} is no sound that is known here`;
     return new FormatError("E_FORMAT", what, { ...(cause !== undefined && { cause }), ...(format?.hint && { hint: format.hint }) });
   };
   if (format && !soundFormats.includes(format.id)) throw formatError();

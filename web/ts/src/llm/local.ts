@@ -6,6 +6,7 @@ import { StateError, UnsupportedError, ValueError, guard } from "../errors.js";
 import { chatModule } from "../chat.js";
 import { withoutTensors } from "../gguf.js";
 import type { RawChatTemplate } from "../pkg/gradloom_chat.js";
+import { rejectForeignNames } from "../options.js";
 import { type FileSource, readSource } from "../progress.js";
 import { type BufferSpec, type Captured, type GraphInput, ModelBuffers } from "./buffers.js";
 import type { ModelKind, OpenedModel } from "./files.js";
@@ -24,6 +25,8 @@ type Graph = [bytes: Uint8Array, inputs: GraphInput[], buffers: BufferSpec[], to
 /** The default limit of the context length in tokens. */
 const DEFAULT_CONTEXT = 4096;
 const DEFAULT_MAX_TOKENS = 512;
+/** Names that other libraries give to options. */
+const FOREIGN_OPTIONS = { max_new_tokens: "maxTokens", max_completion_tokens: "maxTokens", n_predict: "maxTokens", response_format: "schema" };
 /** The number of tokens that are checked at once: the certain token and the guesses after it. */
 const CHECKED_AT_ONCE = 8;
 /** What a plan gives: the next token's logits, those after every token, or hidden states. */
@@ -339,6 +342,7 @@ export class LocalModel implements Backend {
 
   /** The tokens of a request's prompt. */
   #prompt({ prompt, messages, options }: Job): readonly number[] {
+    rejectForeignNames("a request", options, FOREIGN_OPTIONS);
     if (messages) return this.#chatPrompt(messages, options);
     const ids = typeof prompt === "string" ? this.#encode(prompt, true) : (prompt ?? []);
     const { vocabulary, context } = this.info;

@@ -2,6 +2,7 @@
 // has no such optimiser. Values that depend only on the step number are computed here and passed as launch variables.
 import { ValueError } from "../errors.js";
 import { Optimizer } from "../optim.js";
+import { learningRateOf } from "../options.js";
 import type { Tensor } from "../tensor.js";
 import { vectorNorm } from "./clip.js";
 
@@ -18,7 +19,7 @@ abstract class Rule extends Optimizer {
   readonly weightDecay: number;
 
   constructor(parameters: Iterable<Tensor>, options: RuleOptions, learningRate: number, weightDecay = 0) {
-    super(parameters, options.learningRate ?? learningRate);
+    super(parameters, learningRateOf(options, learningRate));
     this.weightDecay = options.weightDecay ?? weightDecay;
   }
 
