@@ -9,7 +9,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { launch, launchProfile } from "../../scripts/lib/chromium.mjs";
-import { tarball } from "../../scripts/lib/package.mjs";
+import { tarball, unpack } from "../../scripts/lib/package.mjs";
 import { Failure, main, output, root } from "../../scripts/lib/run.mjs";
 import { npmTools } from "../../scripts/lib/tools.mjs";
 import { areExpectedTokens, areWrittenTokens, expect, isExpectedVoice, isSpeechOutput, project, resultAt, resultOf } from "./common.mjs";
@@ -41,6 +41,30 @@ async function page(browser, name, app, built, options = {}) {
 
 /** What a server serves that sends the headers of isolation with pages alone: browsers refuse the scripts of workers themselves. */
 const isolatedPages = { isolation: "pages" };
+
+/** What people write, in strict TypeScript: a callback may give anything. */
+const USE_OF_TYPES = `import type { FitOptions } from "gradloom/fit";
+export const onEpoch: NonNullable<FitOptions<unknown>["onEpoch"]> = ({ epoch, loss }) => epoch % 5 === 4 && console.log(loss);`;
+
+/**
+ * Compiles an import of each entry with the libraries that Vite's template has, without leaving out what is wrong inside
+ * the declarations.
+ */
+function checkDeclarations(names) {
+  const folder = mkdtempSync(join(tmpdir(), "gradloom-types-"));
+  try {
+    unpack(join(folder, "node_modules/gradloom"));
+    const lines = names.map((name, at) => `export * as entry${at} from ${JSON.stringify(join("gradloom", name))};`);
+    lines.push(USE_OF_TYPES);
+    for (const [at, line] of lines.entries()) writeFileSync(join(folder, `entry${at}.ts`), line);
+    const libraries = ["--lib", "es2022,dom,dom.iterable", "--skipLibCheck", "false"];
+    const flags = ["--strict", "--noEmit", "--target", "es2022", "--module", "esnext", "--moduleResolution", "bundler", ...libraries];
+    // each entry by itself, since one could bring what another lacks
+    for (const at of lines.keys()) output(join(root, "node_modules/.bin/tsc"), [...flags, `entry${at}.ts`], { cwd: folder });
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
 
 /** A port that nobody listens on. */
 async function freePort() {
@@ -216,6 +240,7 @@ const TOOLS = {
   async types() {
     const { exports: entries } = JSON.parse(readFileSync(join(root, "web/ts/package.json"), "utf8"));
     const plain = Object.keys(entries).filter((name) => name.endsWith(".wasm"));
+    checkDeclarations(Object.keys(entries).filter((name) => !plain.includes(name) && name !== "./package.json"));
     output(tool("attw"), [tarball, "--profile", "esm-only", "--exclude-entrypoints", ...plain, "--format", "ascii"]);
     console.log("consumers: types: ok");
   },

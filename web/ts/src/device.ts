@@ -1,4 +1,6 @@
 // Devices: lists those available, starts them, and keeps the default device of new tensors.
+// The declarations of the package name `Symbol.dispose`, which the libraries of a project's configuration may lack.
+/// <reference lib="esnext.disposable" preserve="true" />
 import type { DType } from "./dtype.js";
 import {
   DeviceError, FetchError, type GradloomError, StateError, OutOfMemoryError, UnsupportedError, ValueError, guard, guardAsync, guardSoon,

@@ -52,13 +52,15 @@ export interface FitOptions<Batch> {
   patience?: number;
   /** How much lower its loss must be for an epoch to count as a new best. Default: 0. */
   leastGain?: number;
-  onStep?: (step: Step) => void | Promise<void>;
-  onEpoch?: (epoch: Epoch) => void | Promise<void>;
+  /** Called after each step; training waits for a promise that it returns. */
+  onStep?: (step: Step) => unknown;
+  /** Called after each epoch, as `onStep`. */
+  onEpoch?: (epoch: Epoch) => unknown;
   /**
    * Receives a safetensors file of the network after each epoch that is the best so far. `opfsCheckpoint` stores it in
    * the browser.
    */
-  checkpoint?: Checkpoint | ((file: Uint8Array, epoch: Epoch) => void | Promise<void>);
+  checkpoint?: Checkpoint | ((file: Uint8Array, epoch: Epoch) => unknown);
   /**
    * Storage for the state of the training, in one file: weights, the optimiser's state, epoch and step, the learning
    * rate, the order of the data and the streams of random numbers. If it holds a state, training continues there, and
