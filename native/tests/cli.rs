@@ -2,6 +2,7 @@
 
 use gradloom::DType;
 use gradloom::io::json::Json;
+use gradloom::io::onnx::Model;
 use gradloom::io::{HostTensor, npz};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -351,7 +352,7 @@ fn a_grammar_in_a_file_says_what_may_come() {
     let verses = model("verses", "verses-q8_0.gguf");
     let run = |grammar: &str| {
         std::fs::write(&file, grammar).expect("written");
-        let how = ["--grammar", path, "--tokens", "40", "--device", "cpu", "--threads", "1", "--quiet"];
+        let how = ["--grammar", path, "--max-tokens", "40", "--device", "cpu", "--threads", "1", "--quiet"];
         gradloom(&[&["generate", &verses, "--prompt", "And the LORD spake unto "][..], &how].concat())
     };
     let r = run("root ::= (\"Moses\" | \"Aaron\") \", \" [0-9]{2} # a number\n");
@@ -476,6 +477,36 @@ fn converts_weights() {
         assert!(text(&r.stderr).contains(why), "{}", text(&r.stderr));
         assert!(!Path::new(&at(to)).exists());
     }
+}
+
+#[test]
+fn takes_the_weights_out_of_an_onnx_model() {
+    let folder = scratch("weights_of_onnx");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let from = model("ppocr_cls", "model.onnx");
+    let bytes = std::fs::read(&from).expect("the model");
+    // found by what it is, whatever it is called
+    let unnamed = folder.join("model.bin");
+    std::fs::write(&unnamed, &bytes).expect("written");
+    let want = Model::parse(bytes).expect("a model").stored_tensors().expect("its tensors");
+    for path in [Path::new(&from), &unnamed] {
+        let to = folder.join("weights.npz");
+        let r = gradloom(&["convert", path.to_str().expect("a plain path"), to.to_str().expect("a plain path")]);
+        assert!(r.status.success(), "{}", text(&r.stderr));
+        let list = npz::read(&std::fs::read(&to).expect("a file")).expect("an npz");
+        assert_eq!(list.len(), want.len());
+        let floats = want.iter().filter(|(_, t)| t.dtype == DType::F32 && t.shape.len() == 4).count();
+        assert!(floats > 20, "{floats} kernels of convolutions");
+        for (name, tensor) in &want {
+            let got = &list.iter().find(|t| t.0 == *name).expect("the tensor").1;
+            assert_eq!((&got.shape, &got.data), (&tensor.shape, &tensor.data), "{name}");
+        }
+    }
+    // a model that is cut off is told of as a model, not as weights
+    let cut = folder.join("cut.onnx");
+    std::fs::write(&cut, &std::fs::read(&from).expect("the model")[..1000]).expect("written");
+    let r = gradloom(&["convert", cut.to_str().expect("a plain path"), folder.join("x.npz").to_str().expect("plain")]);
+    assert!(!r.status.success() && text(&r.stderr).contains("onnx"), "{}", text(&r.stderr));
 }
 
 #[test]

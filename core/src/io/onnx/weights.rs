@@ -9,9 +9,10 @@
 use super::check;
 use super::model::Model;
 use super::proto::{AttrValue, FunctionProto, NodeProto};
-use super::tensor::{TensorProto, elem_name, is_code_type};
+use super::tensor::{TensorData, TensorProto, elem_name, is_code_type};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::io::HostTensor;
 use crate::util::sort;
 
 /// A tensor of a model that can be trained.
@@ -153,6 +154,20 @@ impl Model {
             out.extend(constant_of(n));
         }
         out
+    }
+
+    /// The numbers that the file stores for its main graph, by name and in the file's order: weights and all other
+    /// constants except strings.
+    ///
+    /// # Errors
+    /// `E_UNSUPPORTED` for element types that are not read, and the errors of files in which weights lie.
+    pub fn stored_tensors(&self) -> Result<Vec<(String, HostTensor)>> {
+        let all = self.constants().into_iter().filter(|t| !matches!(t.data, TensorData::Strings(_)));
+        all.map(|t| {
+            let held = HostTensor::new(t.dtype()?, t.shape.clone(), self.bytes(&t)?.into_owned())?;
+            Ok((t.name, held))
+        })
+        .collect()
     }
 
     /// The constants of the main graph with the way each is used.

@@ -1,4 +1,5 @@
-//! `gradloom convert`: converts weight files from one format to another, and TensorFlow Lite models to ONNX.
+//! `gradloom convert`: converts weight files from one format to another, takes the weights out of ONNX models, and
+//! converts TensorFlow Lite models to ONNX.
 
 use super::json::Json;
 use super::{Failure, Outcome, Progress};
@@ -7,14 +8,15 @@ use gradloom::dtype::Scalar;
 use gradloom::io::gguf::{self, Gguf, Kind, Value};
 use gradloom::io::weights::{self, Format};
 use gradloom::io::{HostTensor, tflite};
-use gradloom::model::read_file;
+use gradloom::model::{parse, read_file};
 use gradloom::{DType, Runtime};
 use std::path::{Path, PathBuf};
 
 /// What is read and what it becomes.
 #[derive(Args)]
 pub(crate) struct Job {
-    /// Input file: safetensors (or the index of a split model), GGUF, npz, a torch.save file, or TensorFlow Lite
+    /// Input file: safetensors (or the index of a split model), GGUF, npz, a torch.save file, ONNX (its weights and other
+    /// constants), or TensorFlow Lite
     from: PathBuf,
     /// Output file; its extension selects the format: .safetensors, .gguf or .npz for weights, .onnx for TensorFlow Lite
     to: PathBuf,
@@ -120,6 +122,20 @@ fn read(path: &Path, file: Vec<u8>) -> Outcome<Content> {
         }
         content.metadata = index.metadata;
         return Ok(content);
+    }
+    let is_onnx = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx"));
+    if is_onnx || Format::of(&file).is_err() {
+        match parse(path) {
+            Ok(model) => {
+                let stored =
+                    |(name, t): (String, HostTensor)| Stored { name, shape: t.shape.clone(), held: Held::Elements(t) };
+                let tensors = model.stored_tensors()?.into_iter().map(stored).collect();
+                return Ok(Content { tensors, ..Content::default() });
+            }
+            Err(error) if is_onnx => return Err(error.into()),
+            // the index of a split model, or nothing that is known
+            Err(_) => {}
+        }
     }
     drop(file);
     // Nothing is computed, so any device will do: the tensors stay in memory as they were read

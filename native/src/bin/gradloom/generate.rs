@@ -164,7 +164,7 @@ pub(crate) struct Job {
     #[arg(long, value_name = "JSON")]
     prompt_tokens: Option<String>,
     /// Maximum number of tokens to generate
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, visible_alias = "max-tokens")]
     tokens: usize,
     /// Continue after end-of-text tokens
     #[arg(long)]

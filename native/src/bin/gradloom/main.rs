@@ -108,7 +108,7 @@ enum Command {
         #[command(flatten)]
         how: generate::How,
         /// Maximum number of tokens per answer
-        #[arg(long, default_value_t = 1024)]
+        #[arg(long, default_value_t = 1024, visible_alias = "max-tokens")]
         tokens: usize,
     },
     /// Measure the perplexity of a language model on a text
