@@ -190,6 +190,7 @@ const PAGE_WIDTHS = { chat: 440, classify: 440, files: 440, read: 440, search: 4
 
 /** The position of the crop of a result, from 0 (left or top) to 1. Texts are shown whole. */
 const CROPS = {
+  digits: { x: 0 },
   faces: { y: 0.1 }, classify: { whole: true }, search: { x: 0, y: 0 }, compare: { whole: true }, cutout: { y: 0 },
   files: { whole: true }, writer: { x: 0, y: 0 }, chat: { whole: true }, read: { whole: true }, transcribe: { whole: true }, upscale: { y: 0 },
 };

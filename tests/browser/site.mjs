@@ -265,6 +265,8 @@ export async function docs(browser, url) {
   await page.waitForURL(/docs\/start\/#a-strict-policy$/);
   await page.goto(`${url}/docs/api-gradloom/`);
   check(/matmul\(other: Tensor\): Tensor/.test(await page.textContent("article")), "the reference lacks Tensor.matmul");
+  await page.goto(`${url}/docs/api-gradloom-cache/`);
+  check(/function delete\(url\?: string \| URL\)/.test(await page.textContent("article")), "the reference has a function under another name than its export's");
   await page.goto(`${url}/docs/cookbook/`);
   check((await page.locator("article h2").count()) >= 20, "the cookbook is not whole");
   await page.goto(`${url}/docs/features/`);

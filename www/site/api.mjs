@@ -25,6 +25,12 @@ const documented = (checker, symbol) => ts.displayPartsToString(symbol.getDocume
 /** The text of a declaration, without comments and bodies. */
 const text = (node) => node.getText().replace(/\/\*\*[\s\S]*?\*\//g, "").replace(/^(export )?(declare )?/, "").replace(/\n\s*\n/g, "\n").trim();
 
+/** The text of a declaration under the name by which it is exported. */
+const renamed = (words, declaration, name) => {
+  const own = declaration.name?.getText();
+  return own === undefined || own === name ? words : words.replace(new RegExp(`\\b${own}\\b`), name);
+};
+
 const hidden = (member) =>
   ts.getCombinedModifierFlags(member) & ts.ModifierFlags.Private || (member.name && ts.isPrivateIdentifier(member.name)) ||
   ts.getJSDocTags(member).some((tag) => tag.tagName.text === "internal");
@@ -55,10 +61,10 @@ function entry(checker, symbol, used) {
   let html = `<section class="entry"><h2 id="${id}"><code>${escape(name)}</code> <span class="soft">${kind}</span></h2>${prose(words)}`;
   if (kind === "class" || kind === "interface") {
     const head = first.getText().replace(/\/\*\*[\s\S]*?\*\//g, "").split("{")[0].replace(/^(export )?(declare )?/, "").trim();
-    html += `<pre tabindex="0">${highlight(head)}</pre>${members(checker, first)}`;
+    html += `<pre tabindex="0">${highlight(renamed(head, first, name))}</pre>${members(checker, first)}`;
   } else if (kind === "namespace") html += `<p>What <code>gradloom/${escape(name)}</code> has as well.</p>`;
   else {
-    const shown = declarations.map((each) => text(ts.isVariableDeclaration(each) ? each.parent : each)).join("\n");
+    const shown = declarations.map((each) => renamed(text(ts.isVariableDeclaration(each) ? each.parent : each), each, name)).join("\n");
     html += `<pre tabindex="0">${highlight(shown.length > 4000 ? `${shown.slice(0, 4000)} ...` : shown)}</pre>`;
   }
   return { kind, name, html: `${html}</section>`, heading: { level: 2, id, text: name, body: `${words} ${names.join(" ")}` } };
