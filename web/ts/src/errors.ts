@@ -68,6 +68,14 @@ for (const [value, Class] of Object.entries(NAMED)) {
 /** @internal Whether the error is the loss of a device. */
 export const isLost = (error: unknown): boolean => (error as { code?: unknown } | undefined)?.code === "E_DEVICE_LOST";
 
+/** @internal The error for an operand that is no tensor. */
+export const notTensor = (value: unknown): ValueError =>
+  new ValueError("E_VALUE", `an operand is ${value === null ? value : typeof value}, not a tensor`);
+
+/** @internal The error for sizes or axes that are given one by one, as PyTorch takes them too. */
+export const notArray = (name: string): ValueError =>
+  new ValueError("E_VALUE", `${name} takes an array of numbers`, { hint: "for example [2, 3], not 2, 3" });
+
 /** @internal Throws the error for a module of the package that could not be loaded. */
 export const missing = (cause: Error): never => {
   if (cause instanceof GradloomError) throw cause;

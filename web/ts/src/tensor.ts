@@ -2,7 +2,7 @@
 import { type Host, type Device, type GpuBuffer, type GpuBufferPart, defaultHost, onGpu, onDevice, useByDefault } from "./device.js";
 import { type DType, type DataOf, type Nested, type TypedArray } from "./dtype.js";
 import { bytesOf, decode, dtypeIndex, dtypeOf, encode, flatten, isTypedArray, nest, sizeOf } from "./dtype.js";
-import { DTypeError, DeviceError, StateError, ValueError, guard } from "./errors.js";
+import { DTypeError, DeviceError, StateError, ValueError, guard, notArray, notTensor } from "./errors.js";
 import { backward, trainable } from "./gradients.js";
 import { type CustomKernel, customKernel } from "./kernel.js";
 import { weightsModule } from "./files.js";
@@ -692,8 +692,6 @@ export function made(host: Host, id: number): Tensor {
   return new Tensor(new Made({ host, id }) as unknown as Nested);
 }
 
-const notTensor = (value: unknown): ValueError => new ValueError("E_VALUE", `an operand is ${value === null ? value : typeof value}, not a tensor`);
-
 /** The handle of a tensor, which is uploaded first if it is on no device. */
 export function bind(t: Tensor, on?: Host): Handle {
   if (!(t instanceof Tensor)) throw notTensor(t);
@@ -723,9 +721,7 @@ export function hostOf(operands: readonly Tensor[]): Host {
 function idsOn(host: Host, name: string, operands: readonly Tensor[]): number[] {
   return operands.map((t) => {
     const handle = bind(t, host);
-    if (handle.host !== host) {
-      throw new DeviceError("E_DEVICE", `${name}: the operands are on ${host.kind} and ${handle.host.kind}`);
-    }
+    if (handle.host !== host) throw new DeviceError("E_DEVICE", `${name}: the operands are on ${host.kind} and ${handle.host.kind}`);
     return handle.id;
   });
 }
@@ -739,8 +735,7 @@ function madeAll(host: Host, ids: Iterable<number>): Tensor[] {
 
 /** Runs an op with several results. */
 export function ops(name: string, operands: readonly Tensor[], nums: readonly number[] = []): Tensor[] {
-  // PyTorch takes sizes and axes one by one too
-  if (typeof nums === "number") throw new ValueError("E_VALUE", `${name} takes an array of numbers`, { hint: "for example [2, 3], not 2, 3" });
+  if (typeof nums === "number") throw notArray(name);
   const host = hostOf(operands);
   const ids = idsOn(host, name, operands);
   return madeAll(host, guard(() => host.raw.op(name, ids, nums as number[])));
