@@ -46,13 +46,14 @@ test("tensors and training need the device's part and no other", async () => {
   assert.deepEqual(seen(), ["wasm", "web"]);
   const layer = new nn.Linear(3, 2);
   const x = new Tensor([[1, 2, 3], [4, 5, 6]]);
-  const step = new optim.SGD(layer.parameters(), { lr: 0.1 });
+  const step = new optim.SGD(layer.parameters(), { learningRate: 0.1 });
   const before = await layer.forward(x).softmax(-1).tolist();
   layer.forward(x).softmax(-1).mul(new Tensor([[1, 0], [0, 1]])).sum().backward();
   step.step();
   const after = await layer.forward(x).softmax(-1).tolist();
   assert.equal(before.length, 2);
   assert.notDeepEqual(after, before);
+  assert.ok(after.flat().every(Number.isFinite), `${after}`);
   assert.deepEqual(await new Tensor([[1, 2], [3, 4]]).matmul(new Tensor([[1], [1]])).tolist(), [[3], [7]]);
   assert.deepEqual(await new Tensor([3, 1, 2]).sort()[0].tolist(), [1, 2, 3]);
   assert.deepEqual(seen(), []);
