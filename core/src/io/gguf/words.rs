@@ -192,15 +192,16 @@ impl IntegerMatrix {
 
     /// True if products with several vectors are faster than with the decoded matrix and f32. Integers of 16 bits are
     /// not where each 16 elements have a scale, as pairs or if codes are looked up: they are added up too few at a time,
-    /// and too many scales are live. In pages they are only if each block has one scale: other bodies are long, so that
-    /// engines take seconds to compile them and keep much of them on the stack.
+    /// and too many scales are live. In pages they are only for short blocks with nothing but a scale: other bodies are
+    /// long, so that engines take seconds to compile them and keep much of them on the stack.
     pub fn suits_several(&self) -> bool {
         let Some(l) = layout(self.kind) else { return true };
         let per_scale = |p: usize| self.kind.block_elems() / self.planes[p].shape()[2];
         let is_short = l.scales.is_some_and(|p| per_scale(p) < ELEMS_PER_SCALE);
         let is_plain = l.scales.is_none() && l.minimum.is_none() && l.table.is_none();
+        let is_small = is_plain && self.kind.block_elems() == ELEMS_PER_SCALE;
         match self.activations {
-            Activations::I16Pairs => !is_short && (crate::target::HAS_DOT_BYTES || is_plain),
+            Activations::I16Pairs => !is_short && (crate::target::HAS_DOT_BYTES || is_small),
             Activations::I16 => !is_short || l.table.is_none(),
             _ => true,
         }
