@@ -326,14 +326,15 @@ fn products_of_any_shape() {
     }
 }
 
-/// Vectors of two digits with blocks of half bytes and of bytes: what the chains of both digits multiply is made once, and nothing is put aside.
+/// Vectors of two digits with blocks of half bytes and of bytes: what the chains of both digits multiply is made once, for
+/// four vectors too, which share two registers of rows, and nothing is put aside.
 #[test]
 fn chains_of_two_digits_stay_in_registers() {
     use gradloom_core::device::NullDevice;
     use gradloom_core::engine::Bytes;
     use gradloom_core::io::gguf::{self, Activations, Data, Gguf, Kind, Use};
     use gradloom_core::render::Code;
-    for (kind, vectors, made) in [(Kind::Q4_0, 1, 4 * 8), (Kind::Q8_0, 1, 0), (Kind::Q4_0, 8, 4)] {
+    for (kind, vectors, made) in [(Kind::Q4_0, 1, 4 * 8), (Kind::Q8_0, 1, 0), (Kind::Q4_0, 8, 2 * 4)] {
         let mut rt = Runtime::on(Box::new(NullDevice::new(Target::x86(Isa::Avx512Vnni, 1))));
         let s = rt.session().clone();
         let shape = [512, 768];
