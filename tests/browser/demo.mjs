@@ -511,14 +511,19 @@ function afterSilence(wav, seconds) {
   return whole;
 }
 
-/** Files that are dropped, the camera, and the microphone: Chromium shows a pattern, and plays a recorded sentence once. */
+/**
+ * Files that are dropped, the camera, and the microphone: Chromium shows a pattern, and plays a recorded sentence, once
+ * where it is written down, again and again where a page may begin to listen late.
+ */
 async function media(url) {
   const folder = mkdtempSync(join(tmpdir(), "gradloom-media-"));
   const speechFile = join(folder, "speech.wav");
   // The microphone plays from the moment it is granted: what is said before the page listens is lost, to visitors as well.
   writeFileSync(speechFile, afterSilence(readFileSync(join(root, "tests/models/whisper_tiny_en/speech.wav")), 2));
-  const flags = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", `--use-file-for-fake-audio-capture=${speechFile}%noloop`];
-  const browser = await launch({ flags });
+  const flags = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"];
+  const microphone = `--use-file-for-fake-audio-capture=${speechFile}`;
+  const browser = await launch({ flags: [...flags, `${microphone}%noloop`] });
+  const repeating = await launch({ flags: [...flags, microphone] });
   try {
     const kinds = await open(browser, url, demoPath("files", "wasm"));
     const dropped = await drop(kinds.page, "#drop", "dropped", "", readFileSync(join(root, "tests/fixtures/make_io.py")));
@@ -571,7 +576,7 @@ async function media(url) {
     check(words === "He was not an old-sposed young man.", `of the microphone's sentence the page wrote: ${words}`);
     await written.page.close();
 
-    const voice = await open(browser, url, demoPath("speech", "wasm"));
+    const voice = await open(repeating, url, demoPath("speech", "wasm"));
     await voice.page.click("#microphone");
     const isHeard = () => /^Speech in (?!0\.0).* of [1-9][\d.]* s/.test(document.querySelector("#voice-text").textContent);
     await voice.page.waitForFunction(isHeard, null, { timeout: 10 * MINUTE });
@@ -582,6 +587,7 @@ async function media(url) {
     await voice.page.close();
     console.log(`demo: media: ${rate} ${heard} ${words}`);
   } finally {
+    await repeating.close();
     await browser.close();
     rmSync(folder, { recursive: true });
   }
