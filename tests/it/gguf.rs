@@ -150,15 +150,18 @@ fn rounded_vectors_are_multiplied_on(device: &str, activations: gguf::Activation
 #[test]
 fn rounded_vectors_are_multiplied_with_blocks() {
     use gguf::Activations::{I8, I16, I16Pairs};
+    let (long, short) = (I16Pairs { short: false }, I16Pairs { short: true });
     for (device, activations) in [
         ("cpu", I8),
         ("cpu", I16),
-        ("cpu", I16Pairs),
+        ("cpu", long),
         ("cpu:avx512", I8),
         ("cpu:avx2", I16),
-        ("cpu:avx2", I16Pairs),
+        ("cpu:avx2", long),
+        ("cpu:avx2", short),
         ("eval", I16),
-        ("eval", I16Pairs),
+        ("eval", long),
+        ("eval", short),
     ] {
         rounded_vectors_are_multiplied_on(device, activations);
     }

@@ -81,7 +81,7 @@ pub(super) fn tensor(
         Tensor::from_bytes(session, dtype, &shape, order.plane(raw, i))
     };
     if words::INTEGERS
-        && let Use::Product(activations @ (Activations::I16 | Activations::I16Pairs | Activations::I8)) = purpose
+        && let Use::Product(activations @ (Activations::I16 | Activations::I16Pairs { .. } | Activations::I8)) = purpose
         && group > 1
         && let Some(layout) = packed::layout(kind)
     {

@@ -37,15 +37,27 @@ pub(super) struct Field {
     /// False for a bit field of neighbouring elements in neighbouring bytes. True if all elements of the run are in the
     /// same four bytes: each four neighbours are one bit above those before them.
     pub(super) in_one_word: bool,
+    /// By how many bits the field is higher in the next part along each axis of [`Layout::split`]. Parts along an axis
+    /// with a step read the same bytes; without one, each reads its own.
+    pub(super) steps: [u32; 3],
+}
+
+impl Field {
+    fn with_steps(self, steps: [u32; 3]) -> Field {
+        Field { steps, ..self }
+    }
 }
 
 /// How a block of a kind divides into runs, and how the elements of a run are computed.
+#[derive(Clone, Copy)]
 pub(super) struct Layout {
     /// Elements in a run.
     pub(super) len: usize,
-    /// Number of equal parts into which a block divides. The fields of the first part's runs, applied to the other
-    /// parts' slices of the planes, are the fields of the others too.
-    pub(super) parts: usize,
+    /// Into how many equal parts a block divides: into parts along the first axis, these along the second, and those
+    /// along the third. The fields of the first part's runs, each higher by its [`Field::steps`] and applied to a part's
+    /// slices of the planes, are the fields of every part. A product may divide a block along the first axis alone: its
+    /// code is longer then and has more live values, but it reads the bytes that fields share once.
+    pub(super) split: [usize; 3],
     /// The low bits (or all bits) of the codes of run `t`.
     pub(super) low: fn(usize) -> Field,
     /// The field of the remaining high bits of run `t`, and the bit position where they belong in the code.
@@ -62,17 +74,23 @@ pub(super) struct Layout {
 }
 
 impl Layout {
+    /// The number of equal parts with bytes of their own in each plane of codes.
+    fn slices(&self) -> usize {
+        let is_shared = (self.low)(0).steps[0] > 0 || self.high.is_some_and(|(high, _)| high(0).steps[0] > 0);
+        if is_shared { 1 } else { self.split[0] }
+    }
+
     /// The most rows that may be interleaved, and so are multiplied at once. Where each run has its own scale there are
     /// too many live values for more rows than one vector register of 16 f32 lanes holds. Products of pairs take no more
     /// rows at once either, since a word is two operands; with more rows in memory they would read it in strides.
     pub(super) fn max_interleaved_rows(&self, activations: Activations) -> usize {
-        let is_narrow = self.scales.is_some() && self.parts < 8 || activations == Activations::I16Pairs;
+        let is_narrow = self.scales.is_some() && self.split[0] < 8 || activations.is_pairs();
         if is_narrow { 16 } else { usize::MAX }
     }
 }
 
 fn field(plane: usize, at: usize, shift: usize, bits: u32) -> Field {
-    Field { plane, at, shift: shift as u32, bits, in_one_word: false }
+    Field { plane, at, shift: shift as u32, bits, in_one_word: false, steps: [0; 3] }
 }
 
 /// The fifth bits of the codes of run `t` of 16.
@@ -89,24 +107,25 @@ static IQ1: [u8; 16] = plus(&[-7, 1, 9, 0, -9, -1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0]
 /// The layout of a kind's blocks; `None` unless shifts and multiplications alone decode them.
 pub(super) fn layout(kind: Kind) -> Option<Layout> {
     let low: fn(usize) -> Field = |t| field(1, 0, 4 * t, 4);
-    let plain = Layout { len: 16, parts: 1, low, high: None, table: None, code_offset: 0, scales: None, minimum: None };
+    let plain =
+        Layout { len: 16, split: [1, 1, 1], low, high: None, table: None, code_offset: 0, scales: None, minimum: None };
     // 16 bytes have the 4-bit codes of 32 elements; the table and each part's scale are what differs
     let fours = |parts: usize, table: &'static [u8; 16], code_offset: i32| Layout {
-        parts,
+        split: [parts, 1, 1],
         low: |t| field(2, t / 2 * 16, t % 2 * 4, 4),
         table: Some(table),
         code_offset,
         scales: Some(1),
         ..plain
     };
-    let threes = |table: &'static [u8; 16], code_offset: i32| Layout {
-        low: |t| field(3, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2),
-        high: Some((|t| field(2, t % 2 * 16, t / 2, 1), 2)),
-        table: Some(table),
-        code_offset,
+    let threes = Layout {
+        split: [2, 4, 1],
+        low: |t| field(3, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2).with_steps([0, 2, 0]),
+        high: Some((|t| field(2, t % 2 * 16, t / 2, 1).with_steps([4, 1, 0]), 2)),
         scales: Some(1),
         ..plain
     };
+    let book = |table: &'static [u8; 16], code_offset: i32| Layout { table: Some(table), code_offset, ..threes };
     Some(match kind {
         Kind::Q8_0 => Layout { low: |t| field(1, 16 * t, 0, 8), ..plain },
         Kind::Q4_0 => Layout { code_offset: 8, ..plain },
@@ -128,44 +147,39 @@ pub(super) fn layout(kind: Kind) -> Option<Layout> {
         Kind::IQ4_XS => fours(8, &IQ4_BYTES, 127),
         Kind::IQ3_XXS => fours(8, &IQ3_XXS, 62),
         Kind::IQ3_S => fours(8, &IQ3_S, 15),
-        Kind::IQ2_XXS | Kind::IQ2_XS | Kind::IQ2_S => threes(&IQ2, 43),
-        Kind::IQ1_S | Kind::IQ1_M => threes(&IQ1, 9),
+        Kind::IQ2_XXS | Kind::IQ2_XS | Kind::IQ2_S => book(&IQ2, 43),
+        Kind::IQ1_S | Kind::IQ1_M => book(&IQ1, 9),
         Kind::Q4_K | Kind::Q5_K => Layout {
             len: 32,
-            parts: if kind == Kind::Q4_K { 4 } else { 1 },
             low: match kind {
                 Kind::Q4_K => |t| field(4, t / 2 * 32, t % 2 * 4, 4),
-                _ => |t| field(5, t / 2 * 32, t % 2 * 4, 4),
+                _ => |t| field(5, t / 2 * 32, t % 2 * 4, 4).with_steps([0, 4, 0]),
             },
-            high: (kind == Kind::Q5_K).then_some((|t| field(4, 0, t, 1), 4)),
+            split: [4, if kind == Kind::Q5_K { 2 } else { 1 }, 1],
+            high: (kind == Kind::Q5_K).then_some((|t| field(4, 0, t, 1).with_steps([2, 1, 0]), 4)),
             scales: Some(2),
             minimum: Some((1, Some(3))),
             ..plain
         },
         Kind::Q2_K => Layout {
-            parts: 2,
-            low: |t| field(4, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2),
+            split: [2, 4, 1],
+            low: |t| field(4, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2).with_steps([0, 2, 0]),
             scales: Some(2),
             minimum: Some((1, Some(3))),
             ..plain
         },
-        Kind::Q3_K => Layout {
-            low: |t| field(3, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2),
-            high: Some((|t| field(2, t % 2 * 16, t / 2, 1), 2)),
-            code_offset: 4,
-            scales: Some(1),
-            ..plain
-        },
+        Kind::Q3_K => Layout { code_offset: 4, ..threes },
         Kind::Q6_K => Layout {
-            parts: 2,
-            low: |t| field(3, t / 8 * 64 + t % 4 * 16, t / 4 % 2 * 4, 4),
-            high: Some((|t| field(2, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2), 4)),
+            split: [2, 2, 2],
+            low: |t| field(3, t / 8 * 64 + t % 4 * 16, t / 4 % 2 * 4, 4).with_steps([0, 4, 0]),
+            high: Some((|t| field(2, t / 8 * 32 + t % 2 * 16, t / 2 % 4 * 2, 2).with_steps([0, 4, 2]), 4)),
             code_offset: 32,
             scales: Some(1),
             ..plain
         },
         Kind::TQ1_0 | Kind::TQ2_0 => {
-            Layout { len: 32, parts: 2, low: |t| field(1, t / 4 * 32, t % 4 * 2, 2), code_offset: 1, ..plain }
+            let low: fn(usize) -> Field = |t| field(1, t / 4 * 32, t % 4 * 2, 2).with_steps([0, 2, 0]);
+            Layout { len: 32, split: [2, 4, 1], low, code_offset: 1, ..plain }
         }
         _ => return None,
     })
@@ -224,7 +238,7 @@ impl Packed {
         }
         // In word order the parts of a block are an axis of the graph; values that the parts share are repeated for
         // each.
-        let (block, parts) = (self.kind.block_elems(), if self.by_words() { l.parts } else { 1 });
+        let (block, parts) = (self.kind.block_elems(), if self.by_words() { l.slices() } else { 1 });
         // Codes of whole bytes in word order need no fields, so all of a block is one run.
         let n = if self.by_words() && (l.low)(0).bits == 8 { block } else { l.len };
         let (runs, all) = (block / n / parts, self.cols / block * parts);

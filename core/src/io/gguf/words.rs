@@ -2,9 +2,9 @@
 //! 32 elements that share a scale ([`Activations`]). Each integer is one digit or two digits to the base 256, as signed
 //! bytes. The codes of the matrix are words of four neighbours along a row. `Op::DotBytes` multiplies and adds four
 //! pairs of bytes at a time, exactly. Where there is no instruction for it, integers of 16 bits are multiplied as such,
-//! two at a time (`Op::DotPairs`), by codes that are widened to 16 bits. Scales, and the number `code_offset` that is subtracted from each code, are
-//! applied to the integer sums: with the sum of a vector's integers known, `sum((code - code_offset) * x)` is
-//! `sum(code * x) - code_offset * sum(x)`.
+//! two at a time (`Op::DotPairs`), by codes that are widened to 16 bits. Scales, and the number `code_offset` that is
+//! subtracted from each code, are applied to the integer sums: with the sum of a vector's integers known,
+//! `sum((code - code_offset) * x)` is `sum(code * x) - code_offset * sum(x)`.
 //!
 //! The graph has one expression for a part of a block, which is summed over all parts and blocks. Rows are interleaved
 //! in memory, so that they become the lanes of vectors.
@@ -33,17 +33,26 @@ pub enum Activations {
     I16,
     /// The integers of `I16`, multiplied two at a time as 16 bits rather than as digits of 8, for processors without an
     /// instruction for products of bytes. Results are the same.
-    I16Pairs,
+    I16Pairs {
+        /// Are blocks computed in small parts, since the engine that translates our code keeps a long body's values on
+        /// the stack ([`Machine::spills_long_bodies`](crate::target::Machine::spills_long_bodies))?
+        short: bool,
+    },
     /// Integers of 8 bits; 32 elements share a scale, as llama.cpp rounds them.
     I8,
 }
 
 impl Activations {
+    /// True if integers of 16 bits are multiplied two at a time.
+    pub(super) fn is_pairs(self) -> bool {
+        matches!(self, Activations::I16Pairs { .. })
+    }
+
     /// The largest magnitude of the rounded integers. With two digits the lower one is signed as well, so the upper
     /// digit is `(q + 128) >> 8`; it fits a signed byte up to `q = 127 * 256 + 127`.
     fn max_magnitude(self) -> f64 {
         match self {
-            Activations::I16 | Activations::I16Pairs => 127.0 * 256.0 + 127.0,
+            Activations::I16 | Activations::I16Pairs { .. } => 127.0 * 256.0 + 127.0,
             _ => 127.0,
         }
     }
@@ -96,9 +105,9 @@ impl Rounded {
         // fused multiply-add with a single rounding.
         let scaled = x.mul(inverse)?.minimum(to.max_magnitude())?;
         let all = scaled.add(ROUND_TO_INTEGER)?.bitcast(DType::I32)?.contiguous().reshape(&[n, elems / 4, 4])?;
-        let is_pairs = to == Activations::I16Pairs;
+        let is_pairs = to.is_pairs();
         let words = match to {
-            Activations::I16Pairs => vec![pack_pairs(&all, 0)?, pack_pairs(&all, 1)?],
+            Activations::I16Pairs { .. } => vec![pack_pairs(&all, 0)?, pack_pairs(&all, 1)?],
             // The lower digit is a signed byte too, so the upper one is rounded rather than truncated.
             Activations::I16 => vec![pack_words(&all)?, pack_words(&all.add(128)?.shift_right(8)?)?],
             _ => vec![pack_words(&all)?],
@@ -171,11 +180,13 @@ pub struct IntegerMatrix {
 struct Part<'a> {
     of: &'a IntegerMatrix,
     layout: Layout,
-    /// The matrix's planes, `[1, rows / group, blocks, parts, n, group]`.
+    /// The number of parts of a block along the axes of [`Layout::split`].
+    split: [usize; 3],
+    /// The matrix's planes, `[1, rows / group, blocks, ..split, n, group]`; axes along which parts share a plane are 1.
     planes: Vec<Tensor>,
-    /// The vectors' words, `[n, 1, blocks, parts, words, 1]`.
+    /// The vectors' words, `[n, 1, blocks, ..split, words, 1]`.
     words: Vec<Tensor>,
-    /// The vectors' scales, `[n, 1, blocks, parts, groups, 1]`.
+    /// The vectors' scales, `[n, 1, blocks, ..split, groups, 1]`.
     scales: Tensor,
     vectors: &'a Rounded,
 }
@@ -192,8 +203,7 @@ impl IntegerMatrix {
 
     /// True if products with several vectors are faster than with the decoded matrix and f32. Integers of 16 bits are
     /// not where each 16 elements have a scale, as pairs or if codes are looked up: they are added up too few at a time,
-    /// and too many scales are live. In pages they are only for short blocks with nothing but a scale: other bodies are
-    /// long, so that engines take seconds to compile them and keep much of them on the stack.
+    /// and too many scales are live. Where bodies have to be short they are for blocks with nothing but a scale.
     pub fn suits_several(&self) -> bool {
         let Some(l) = layout(self.kind) else { return true };
         let per_scale = |p: usize| self.kind.block_elems() / self.planes[p].shape()[2];
@@ -201,7 +211,7 @@ impl IntegerMatrix {
         let is_plain = l.scales.is_none() && l.minimum.is_none() && l.table.is_none();
         let is_small = is_plain && self.kind.block_elems() == ELEMS_PER_SCALE;
         match self.activations {
-            Activations::I16Pairs => !is_short && (crate::target::HAS_DOT_BYTES || is_small),
+            Activations::I16Pairs { short } => !is_short && (!short || is_small),
             Activations::I16 => !is_short || l.table.is_none(),
             _ => true,
         }
@@ -220,47 +230,57 @@ impl IntegerMatrix {
             layout.code_offset += 128;
         }
         let n = x.scales.dim(0)?;
+        let split = match self.activations {
+            Activations::I16Pairs { short: true } => layout.split,
+            _ => [layout.split[0], 1, 1],
+        };
+        let planes = (0..self.planes.len()).map(|p| self.in_parts(p, &layout, split));
         let part = Part {
-            planes: self.planes.iter().map(|p| self.in_parts(p, layout.parts)).collect::<Result<_>>()?,
-            words: x.words.iter().map(|d| self.vectors_in_parts(d, layout.parts)).collect::<Result<_>>()?,
-            scales: self.vectors_in_parts(&x.scales, layout.parts)?,
+            planes: planes.collect::<Result<_>>()?,
+            words: x.words.iter().map(|d| self.vectors_in_parts(d, split)).collect::<Result<_>>()?,
+            scales: self.vectors_in_parts(&x.scales, split)?,
             vectors: x,
             of: self,
             layout,
+            split,
         };
-        part.sum()?.sum(&[2, 3], false)?.reshape(&[n, rows])
+        part.sum()?.sum(&[2, 3, 4, 5], false)?.reshape(&[n, rows])
     }
 
-    fn in_parts(&self, plane: &Tensor, parts: usize) -> Result<Tensor> {
+    fn in_parts(&self, plane: usize, l: &Layout, split: [usize; 3]) -> Result<Tensor> {
+        let fields = [Some((l.low)(0)), l.high.map(|(high, _)| high(0))];
+        let steps = fields.into_iter().flatten().find(|f| f.plane == plane).map_or([0; 3], |f| f.steps);
+        let (plane, mut split) = (&self.planes[plane], split);
         let s = plane.shape();
-        match s[2].is_multiple_of(parts) {
-            true => plane.reshape(&[1, s[0], s[1], parts, s[2] / parts, s[3]]),
-            // A value of the whole block is broadcast along its parts.
-            false => plane.reshape(&[1, s[0], s[1], 1, s[2], s[3]]),
+        // A plane of which parts have different bits, and a value of the whole block, are broadcast along its parts.
+        (0..3).filter(|&i| steps[i] > 0).for_each(|i| split[i] = 1);
+        if !s[2].is_multiple_of(split.iter().product()) {
+            split = [1; 3];
         }
+        reshape(plane, [1, s[0], s[1]], split, [s[2] / split.iter().product::<usize>(), s[3]])
     }
 
-    /// Reshapes data of the vectors: `[n, count]` to `[n, 1, blocks, parts, count / blocks / parts, 1]`.
-    fn vectors_in_parts(&self, x: &Tensor, parts: usize) -> Result<Tensor> {
+    /// Reshapes data of the vectors: `[n, count]` to `[n, 1, blocks, ..split, count / blocks / parts, 1]`.
+    fn vectors_in_parts(&self, x: &Tensor, split: [usize; 3]) -> Result<Tensor> {
         let (s, blocks) = (x.shape(), self.shape[1] / self.kind.block_elems());
-        x.reshape(&[s[0], 1, blocks, parts, s[1] / blocks / parts, 1])
+        reshape(x, [s[0], 1, blocks], split, [s[1] / blocks / split.iter().product::<usize>(), 1])
     }
 }
 
 impl Part<'_> {
-    /// The products of one part of each block, `[n, rows / group, blocks, parts, group]`.
+    /// The products of one part of each block, `[n, rows / group, blocks, ..split, group]`.
     fn sum(&self) -> Result<Tensor> {
-        let (l, block) = (&self.layout, self.of.kind.block_elems());
-        let runs = block / l.len / l.parts;
+        let (l, elems) = (&self.layout, self.of.kind.block_elems() / self.split.iter().product::<usize>());
+        let runs = elems / l.len;
         // Runs that share all scales are accumulated in one integer sum.
-        let scales_of = |p: usize| self.planes[p].shape()[4];
+        let scales_of = |p: usize| self.planes[p].shape()[6];
         let sharing = l.scales.map_or(runs, |p| runs / scales_of(p));
         let together = sharing.min(ELEMS_PER_SCALE / l.len);
         let sums = match l.code_offset {
             0 => None,
             code_offset => {
                 let sums = self.vectors.sums(l.len * together)?.mul(-i64::from(code_offset))?.contiguous();
-                Some(self.of.vectors_in_parts(&sums, l.parts)?)
+                Some(self.of.vectors_in_parts(&sums, self.split)?)
             }
         };
         let own = at(&self.planes[0], 0)?.cast(DType::F32)?;
@@ -314,9 +334,9 @@ impl Part<'_> {
         let sign = if factors.is_some() { -1.0 } else { 1.0 };
         let sums =
             self.vectors.sums(ELEMS_PER_SCALE)?.cast(DType::F32)?.mul(&self.vectors.scales)?.mul(sign)?.contiguous();
-        let sums = self.of.vectors_in_parts(&sums, l.parts)?;
+        let sums = self.of.vectors_in_parts(&sums, self.split)?;
         let least = at(&self.planes[p], 0)?.cast(DType::F32)?;
-        let groups = block / l.parts / ELEMS_PER_SCALE;
+        let groups = elems / ELEMS_PER_SCALE;
         let runs_of = ELEMS_PER_SCALE / l.len;
         let mut total = total;
         for i in 0..groups {
@@ -332,7 +352,7 @@ impl Part<'_> {
     /// Applies the minima of group `i` where runs are shorter than the 32 elements that share a scale of the vector.
     fn with_minima(&self, mut total: Tensor, least: &Tensor, factors: usize, i: usize) -> Result<Tensor> {
         let (l, runs) = (&self.layout, ELEMS_PER_SCALE / self.layout.len);
-        let sums = self.of.vectors_in_parts(&self.vectors.sums(l.len)?.contiguous(), l.parts)?;
+        let sums = self.of.vectors_in_parts(&self.vectors.sums(l.len)?.contiguous(), self.split)?;
         for t in i * runs..(i + 1) * runs {
             let least = least.mul(at(&self.planes[factors], t)?.cast(DType::F32)?)?;
             let x = at(&sums, t)?.cast(DType::F32)?.mul(at(&self.scales, i)?)?;
@@ -341,7 +361,7 @@ impl Part<'_> {
         Ok(total)
     }
 
-    /// Word `j` of the codes of run `t`, `[1, rows / group, blocks, parts, group]`.
+    /// Word `j` of the codes of run `t`, `[1, rows / group, blocks, ..split, group]`.
     fn code(&self, t: usize, j: usize) -> Result<Tensor> {
         let code = self.fields(t, j, 0, 0x0101_0101)?;
         self.layout.table.map_or(Ok(code.clone()), |table| code.lookup_bytes(table))
@@ -350,11 +370,23 @@ impl Part<'_> {
     /// The codes of that word as integers of 16 bits: the first and third, and the second and fourth.
     fn code_pairs(&self, t: usize, j: usize) -> Result<[Tensor; 2]> {
         const HALVES: i64 = 0x0001_0001;
-        if self.layout.table.is_some() {
+        if self.layout.table.is_some() || self.layout.high.is_some() {
             let code = self.code(t, j)?;
             return Ok([code.bit_and(255 * HALVES)?, code.shift_right(8)?.bit_and(255 * HALVES)?]);
         }
         Ok([self.fields(t, j, 0, HALVES)?, self.fields(t, j, 8, HALVES)?])
+    }
+
+    /// Shifts words that several parts read so that each part's fields are where those of the first part are.
+    fn own_bits(&self, mut words: Tensor, steps: [u32; 3]) -> Result<Tensor> {
+        for (axis, (&step, &n)) in steps.iter().zip(&self.split).enumerate() {
+            if step > 0 && n > 1 {
+                let end = f64::from(step) * n as f64;
+                let by = Tensor::arange(words.session(), 0.0, end, f64::from(step), DType::I32)?;
+                words = words.shift_right(by.reshape(&[&[n as i64][..], &vec![1; 3 - axis]].concat())?)?;
+            }
+        }
+        Ok(words)
     }
 
     /// The bit fields of word `j` of run `t` from bit `from` of the word on, at the places that `each` has ones for.
@@ -363,7 +395,8 @@ impl Part<'_> {
         // bits that cross into other bytes are removed by the mask.
         let field = |f: Field, to: u32| -> Result<Tensor> {
             let (word, shift) = if f.in_one_word { (0, f.shift + j as u32) } else { (j, f.shift) };
-            let word = shift_bits(at(&self.planes[f.plane], f.at / 4 + word)?, shift + from, to)?;
+            let word = self.own_bits(at(&self.planes[f.plane], f.at / 4 + word)?, f.steps)?;
+            let word = shift_bits(word, shift + from, to)?;
             match f.bits {
                 8 if each == 0x0101_0101 => Ok(word),
                 bits => word.bit_and((((1i64 << bits) - 1) << to) * each),
@@ -377,7 +410,12 @@ impl Part<'_> {
     }
 }
 
-/// Element `i` along axis 4, which is removed.
+/// Reshapes to `[..first, ..split, ..last]`.
+fn reshape(x: &Tensor, first: [usize; 3], split: [usize; 3], last: [usize; 2]) -> Result<Tensor> {
+    x.reshape(&[&first[..], &split, &last].concat())
+}
+
+/// Element `i` along axis 6, which is removed.
 fn at(x: &Tensor, i: usize) -> Result<Tensor> {
-    x.narrow(4, i, 1)?.squeeze(4)
+    x.narrow(6, i, 1)?.squeeze(6)
 }

@@ -180,6 +180,9 @@ impl<'a> Emit<'a> {
             Op::Barrier | Op::Const | Op::Param | Op::Scratch | Op::Var | Op::Sink => Ok(()),
             Op::After if self.p.is_pointer(u) => Ok(()),
             _ if g.dtype(u) == DType::Void => Err(unsupported(format!("op {}", g.op(u).name()), self.p)),
+            // The links of chains of dot products, for all elements of the tile one link after the other. If a whole
+            // chain were computed on demand, what its links multiply with would be live until the other chains' turn.
+            Op::DotPairs if self.info(u).form == Form::Vec => self.force(u),
             _ => {
                 self.top().pending.push(u);
                 Ok(())
