@@ -82,6 +82,8 @@ impl Kernel {
             }
             places.push((place, axis.len));
         }
+        // processors convert each element once, in the copy, rather than for each tile that reads it
+        let load = if threads { load } else { self.converted(load) };
         let dt = self.g.dtype(load);
         let value = substitute1(&mut self.g, load, &map);
         let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[value]);
@@ -114,6 +116,16 @@ impl Kernel {
             self.g.op(u) == Op::Load && self.slot_below(self.g.src_at(u, 0)).as_ref().is_some_and(from)
         });
         loads.into_iter().nth(number as usize)
+    }
+
+    /// The conversion of a 16-bit float to f32, if that is all the load is used for, or else the load.
+    fn converted(&self, load: UOp) -> UOp {
+        let g = &self.g;
+        let users: SmallVec<[UOp; 4]> = self.nodes().into_iter().filter(|&u| g.src(u).contains(&load)).collect();
+        match users[..] {
+            [u] if g.op(u) == Op::Cast && is_half(g.dtype(load)) && g.dtype(u) == DType::F32 => u,
+            _ => load,
+        }
     }
 
     /// The slot of the parameter that an Index addresses.
@@ -609,21 +621,64 @@ fn uses_both(g: &Graph, value: UOp, a: UOp, b: UOp) -> bool {
     g.reachable(&[value]).into_iter().any(|u| g.ranges(u) & both == both)
 }
 
+fn is_half(dt: DType) -> bool {
+    matches!(dt, DType::F16 | DType::BF16)
+}
+
+/// The load that a value is, or that it is converted from.
+fn loaded(g: &Graph, value: UOp) -> Option<UOp> {
+    match g.op(value) {
+        Op::Load => Some(value),
+        Op::Cast if g.op(g.src_at(value, 0)) == Op::Load => Some(g.src_at(value, 0)),
+        _ => None,
+    }
+}
+
+/// Where a loaded value is contiguous along a loop that was split into two neighbouring axes of the array, as the loop of
+/// a contraction that is unrolled: makes one axis of both again, if whole vectors fill it and not its part.
+fn join_contiguous(k: &mut Kernel, value: &mut UOp, places: &mut Vec<UOp>) -> Result<()> {
+    let Some(load) = loaded(&k.g, *value) else { return Ok(()) };
+    let offset = affine(&k.g, k.g.src_at(k.g.src_at(load, 0), 1));
+    let Some(lane) = k.ranges().into_iter().find(|&r| k.g.range_arg(r).lane) else { return Ok(()) };
+    let width = k.g.range_len(lane);
+    let fills = |r: UOp| k.g.op(r) == Op::Range && k.g.kind(r) == AxisKind::Fill && !k.g.range_arg(r).lane;
+    let joins = |&i: &usize| {
+        let (outer, inner) = (places[i - 1], places[i]);
+        fills(outer)
+            && fills(inner)
+            && offset.stride(&k.g, inner) == Some(1)
+            && offset.stride(&k.g, outer) == Some(k.g.range_len(inner) as i64)
+            && k.g.range_len(inner) < width
+            && (k.g.range_len(inner) * k.g.range_len(outer)).is_multiple_of(width)
+    };
+    let Some(i) = (1..places.len()).find(joins) else { return Ok(()) };
+    let (outer, inner) = (places[i - 1], places[i]);
+    let n = k.g.range_len(inner);
+    let both = k.new_range(k.g.range_len(outer) * n, AxisKind::Fill, false)?;
+    let by = k.g.idx(n as i64);
+    let map = [(outer, Op::FloorDiv), (inner, Op::FloorMod)].map(|(r, op)| (r, k.g.binary(op, both, by)));
+    *value = substitute1(&mut k.g, *value, &map.into_iter().collect());
+    *value = simplify_with(&mut k.g, *value, &mut k.memo);
+    places.splice(i - 1..=i, [both]);
+    Ok(())
+}
+
 /// Fills a Stage in `scratch`, and returns the storage ordered after the loops that fill it. `in_place`: the storage is
 /// another array's that is overwritten in place, so no element may be computed twice.
 fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, in_place: bool, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<UOp> {
     let open = k.g.ranges(stage);
     let mut value = k.g.src_at(stage, 0);
-    let places: Vec<UOp> = k.g.src(stage)[1..].to_vec();
+    let mut places: Vec<UOp> = k.g.src(stage)[1..].to_vec();
+    if !in_place {
+        join_contiguous(k, &mut value, &mut places)?;
+    }
     // the first axis becomes the outermost loop
     let ranges_in = |p: &UOp| k.g.reachable(&[*p]).into_iter().filter(|&r| k.g.op(r) == Op::Range);
     let axes: Vec<UOp> = places.iter().flat_map(ranges_in).collect();
     let mut at = row_major(&mut k.g, &places);
     let mut nest: Vec<(i64, UOp)> = Vec::new();
-    let stride = |k: &Kernel, r: UOp| match k.g.op(value) {
-        Op::Load => affine(&k.g, k.g.src_at(k.g.src_at(value, 0), 1)).stride(&k.g, r),
-        _ => None,
-    };
+    let load = loaded(&k.g, value);
+    let stride = |k: &Kernel, r: UOp| affine(&k.g, k.g.src_at(k.g.src_at(load?, 0), 1)).stride(&k.g, r);
     let is_lane = |r: &UOp| k.g.range_arg(*r).lane;
     let lane = axes.iter().copied().find(is_lane).or_else(|| k.ranges().into_iter().find(is_lane));
     for &r in axes.iter().filter(|&&r| k.g.kind(r) == AxisKind::Fill) {
@@ -632,7 +687,7 @@ fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, in_place: bool, loops: &mut Fx
     // for a load, vectors run along the axis that is contiguous in memory
     let along = axes.iter().copied().find(|&r| stride(k, r) == Some(1));
     // a computed value gets vectors along the last axis, along which it is stored contiguously
-    let last = places.last().copied().filter(|&r| k.g.op(r) == Op::Range && k.g.op(value) != Op::Load);
+    let last = places.last().copied().filter(|&r| k.g.op(r) == Op::Range && load.is_none());
     let along = along.or(last);
     if let (Some(lane), Some(r)) = (lane, along)
         && !k.g.range_arg(r).lane

@@ -256,6 +256,12 @@ impl<'a> View<'a> {
         })
     }
 
+    /// Factor of the cost of loading whole vectors of `a` because its elements have fewer bits than the lanes that they
+    /// are converted to.
+    pub(super) fn conversion(&self, a: &Access) -> f64 {
+        if a.size < 4 && self.may_overlap_and_stage { 2.0 } else { 1.0 }
+    }
+
     /// Cost of loading the elements of one access for a whole tile and one step of the reduction, in units of one
     /// vector load.
     pub(super) fn access_cost(&self, a: &Access, tile: &Tile, lanes: usize) -> f64 {
@@ -271,7 +277,9 @@ impl<'a> View<'a> {
             return n * self.t.machine.guarded_load;
         }
         let whole = self.may_overlap_and_stage && tile.width >= lanes;
-        let repeated = if whole { self.t.machine.broadcast } else { 1.0 };
+        // a single element of fewer bits is loaded, moved to a vector, converted, and then repeated
+        let converted = self.conversion(a);
+        let repeated = if whole { self.t.machine.broadcast } else { 1.0 } * converted * converted;
         if a.constant {
             return n * if tile.lane.is_some_and(|l| a.has(self.id(l))) { tile.vectors as f64 } else { repeated };
         }
@@ -282,7 +290,7 @@ impl<'a> View<'a> {
         let gate_cost = if a.gated >> id & 1 == 0 { 1.0 } else { masked };
         match a.affine.stride(g, lane) {
             Some(0) if a.ranges >> id & 1 == 0 => n * repeated,
-            Some(1) => n * tile.vectors as f64 * gate_cost,
+            Some(1) => n * tile.vectors as f64 * gate_cost * converted,
             Some(2) if self.t.caps.permutes => {
                 // if the last tile overlaps instead of the axis being rounded up, fewer lanes are masked
                 let overlaps = self.len(lane) >= tile.width && self.reuse(a, tile) == 1;

@@ -1,11 +1,9 @@
 //! Stores of lanes that are not contiguous, where other elements of the same tile fill the gaps: vectors are transposed
 //! or interleaved in registers, so that contiguous vectors are stored.
 
-use super::table;
 use super::{Lower, Opnd};
 use crate::Result;
-use crate::render::linear::address::is_word;
-use crate::render::linear::lower::{Tile, vec_size};
+use crate::render::linear::lower::{Tile, vec_size, wide};
 use crate::render::linear::mir::{Size, VReg};
 use crate::uop::{Op, UOp};
 use iced_x86::Code;
@@ -17,8 +15,7 @@ impl Lower<'_> {
         let [index, value] = *self.g.src(u) else { return None };
         let (tile, offset) = (&self.tiles[u.0 as usize], self.g.src_at(index, 1));
         let strided = self.lane_stride(index).is_some_and(|s| s > 1);
-        if !strided || !tile.lane.is_multiple_of(8) || !is_word(self.g.dtype(value)) || !self.computable_by_eight(value)
-        {
+        if !strided || !tile.lane.is_multiple_of(8) || wide(self.g.dtype(value)) || !self.computable_by_eight(value) {
             return None;
         }
         let scalar = self.tiles[offset.0 as usize].regs.is_empty();
@@ -43,7 +40,7 @@ impl Lower<'_> {
     }
 
     pub(super) fn store_transposed(&mut self, index: UOp, value: UOp, tile: &Tile, axis: (u8, u16)) -> Result<()> {
-        let y = |r| Opnd::R(r, Size::Y);
+        let (y, dt) = (|r| Opnd::R(r, Size::Y), self.g.dtype(value));
         for pt in tile.points().into_iter().filter(|p| p.0[axis.0 as usize] % 8 == 0) {
             for off in (0..tile.lane).step_by(8) {
                 let mut rows = Vec::with_capacity(8);
@@ -76,7 +73,7 @@ impl Lower<'_> {
                     let ops = [y(r), y(a), y(b), Opnd::I8(if i < 4 { 0x20 } else { 0x31 })];
                     self.f.def(Code::VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, &ops);
                     let m = self.address(index, &pt, off + i)?;
-                    self.f.read(table::store(8), &[Opnd::M(m), y(r)]);
+                    self.store_vector(dt, 8, m, r);
                 }
             }
         }
