@@ -26,6 +26,16 @@ pub fn alu(op: Op, dt: DType, s: &[Scalar]) -> Scalar {
             let products = (0..4).map(|i| i128::from(byte(s[0], i)) * i128::from(byte(s[1], i) as i8));
             return wrap(products.sum::<i128>() + int(s[2], dt), dt);
         }
+        Op::DotPairs => {
+            let half = |s: Scalar, i: u32| i128::from((s.as_i64() as i32 >> (16 * i)) as i16);
+            let products = (0..2).map(|i| half(s[0], i) * half(s[1], i));
+            return wrap(products.sum::<i128>() + int(s[2], dt), dt);
+        }
+        Op::LookupBytes => {
+            let table: Vec<u8> = s[1..].iter().flat_map(|t| (t.as_i64() as i32).to_le_bytes()).collect();
+            let bytes = (s[0].as_i64() as i32).to_le_bytes().map(|b| table[usize::from(b & 15)]);
+            return wrap(i32::from_le_bytes(bytes).into(), dt);
+        }
         Op::MulAdd => return alu(Op::Add, dt, &[alu(Op::Mul, dt, &s[..2]), s[2]]),
         _ => {}
     }

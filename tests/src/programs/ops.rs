@@ -22,7 +22,8 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
         out.push(circular_sample(t, op));
     }
     out.push(power_sample(t));
-    out.push(dot_bytes_sample(t));
+    out.extend([Op::DotBytes, Op::DotPairs].map(|op| dot_sample(t, op)));
+    out.push(lookup_sample(t));
     let mut all = dtypes(t);
     all.extend([F16, BF16].into_iter().filter(|d| t.caps.storage.has(*d) && !t.caps.arithmetic.has(*d)));
     for &from in &all {
@@ -242,26 +243,55 @@ fn op_sample(t: &Target, op: Op, dt: DType) -> Sample {
     })
 }
 
-/// Words of bytes of all sizes, and sums that wrap.
-fn dot_bytes_sample(t: &Target) -> Sample {
+/// Words of bytes or halves of all sizes, and sums that wrap.
+fn dot_sample(t: &Target, op: Op) -> Sample {
+    let ins = words();
+    let values = (0..ins[0].len()).map(|i| alu(op, I32, &[ins[0][i], ins[1][i], ins[2][i]])).collect();
+    let ins = ins.map(|values| Data { dt: I32, values });
+    let name = if op == Op::DotPairs { "dot_pairs" } else { "dot_bytes" };
+    elementwise(t, name, &ins, Data { dt: I32, values }, Tol::Exact, |g, x| {
+        let u = g.node(op, I32, x, gradloom_core::uop::Arg::None);
+        decompose(g, u, t).expect("it has a lowering")
+    })
+}
+
+/// Bytes with any upper bits as indices of a constant table.
+fn lookup_sample(t: &Target) -> Sample {
+    let table = [0x0302_01FFi64, 0x7F80_4041, -0x0102_0304, 0x1122_3344].map(Scalar::Int);
+    let [values, ..] = words();
+    let found = values.iter().map(|&x| alu(Op::LookupBytes, I32, &[&[x][..], &table].concat())).collect();
+    let ins = [Data { dt: I32, values }];
+    elementwise(t, "lookup_bytes", &ins, Data { dt: I32, values: found }, Tol::Exact, |g, x| {
+        let table = table.map(|word| g.int(word.as_i64(), I32));
+        let u = g.node(Op::LookupBytes, I32, &[x, &table].concat(), gradloom_core::uop::Arg::None);
+        decompose(g, u, t).expect("it has a lowering")
+    })
+}
+
+/// Three columns of words: random ones, and ones at the ends of the ranges of their parts.
+fn words() -> [Vec<Scalar>; 3] {
     let word =
         |i: usize| Scalar::Int(i64::from((i as u32).wrapping_mul(0x9E37_79B1).rotate_left(i as u32 % 31) as i32));
-    let edge = [0i64, -1, 0x7F80_7F80, 0x0101_0101, -0x7F7F_7F80, i64::from(i32::MAX), i64::from(i32::MIN)];
-    let mut ins = [Vec::new(), Vec::new(), Vec::new()];
+    let edge = [
+        0i64,
+        -1,
+        0x7F80_7F80,
+        0x0101_0101,
+        -0x7F7F_7F80,
+        0x7FFF_8000,
+        -0x7FFF_8000,
+        i64::from(i32::MAX),
+        i64::from(i32::MIN),
+    ];
+    let mut columns = [Vec::new(), Vec::new(), Vec::new()];
     for i in 0..121 {
         let at = |k: usize| match (i + k) % 3 {
             0 => Scalar::Int(edge[(i / 3 + k) % edge.len()]),
             _ => word(3 * i + k),
         };
-        ins.iter_mut().enumerate().for_each(|(k, v)| v.push(at(k)));
+        columns.iter_mut().enumerate().for_each(|(k, v)| v.push(at(k)));
     }
-    let n = ins[0].len();
-    let values = (0..n).map(|i| alu(Op::DotBytes, I32, &[ins[0][i], ins[1][i], ins[2][i]])).collect();
-    let ins = ins.map(|values| Data { dt: I32, values });
-    elementwise(t, "dot_bytes", &ins, Data { dt: I32, values }, Tol::Exact, |g, x| {
-        let u = g.node(Op::DotBytes, I32, x, gradloom_core::uop::Arg::None);
-        decompose(g, u, t).expect("it has a lowering")
-    })
+    columns
 }
 
 fn cast_sample(t: &Target, from: DType, to: DType) -> Sample {
