@@ -27,6 +27,8 @@ const MAX_ELEMS: usize = 1 << 26;
 const MAX_COMPARED_VALUES: usize = 64;
 /// Bytes of padding after each row of an array in workgroup memory, so that rows begin in different banks.
 const ROW_PADDING: usize = 16;
+/// Is code compiled in for processors that transpose squares of elements in registers?
+const TRANSPOSES: bool = cfg!(any(feature = "x86", test));
 /// Rows that a transposing copy holds in registers at a time.
 const ROWS: usize = 8;
 
@@ -82,10 +84,14 @@ impl Kernel {
             }
             places.push((place, axis.len));
         }
-        // processors convert each element once, in the copy, rather than for each tile that reads it
-        let load = if threads { load } else { self.converted(load) };
+        let transposes = TRANSPOSES && t.caps.permutes && !threads;
+        // each element is converted once, in the copy, rather than for each tile that reads it
+        let load = if transposes { self.converted(load) } else { load };
         let dt = self.g.dtype(load);
-        let value = substitute1(&mut self.g, load, &map);
+        let mut value = substitute1(&mut self.g, load, &map);
+        if transposes {
+            self.join_contiguous(&mut value, &mut own, &mut places)?;
+        }
         let mut src: SmallVec<[UOp; 4]> = SmallVec::from_slice(&[value]);
         src.extend_from_slice(&own);
         let arg = row.map_or(Arg::None, |n| Arg::Number(n as u32 + if panels { IN_PANELS } else { 0 }));
@@ -126,6 +132,45 @@ impl Kernel {
             [u] if g.op(u) == Op::Cast && is_half(g.dtype(load)) && g.dtype(u) == DType::F32 => u,
             _ => load,
         }
+    }
+
+    /// Where a loaded value is contiguous along a loop that was split into two neighbouring axes of the array, as the
+    /// loop of a contraction that is unrolled: makes one axis of both again, if whole vectors fill it and not its part.
+    /// `own`: the axes of the array; `places`: where the kernel reads it along each, and their lengths.
+    fn join_contiguous(
+        &mut self,
+        value: &mut UOp,
+        own: &mut SmallVec<[UOp; 4]>,
+        places: &mut SmallVec<[(UOp, usize); 4]>,
+    ) -> Result<()> {
+        let g = &self.g;
+        let (Some(load), Some(lane)) = (loaded(g, *value), self.ranges().into_iter().find(|&r| g.range_arg(r).lane))
+        else {
+            return Ok(());
+        };
+        let (offset, width) = (affine(g, g.src_at(g.src_at(load, 0), 1)), g.range_len(lane));
+        let joins = |&i: &usize| {
+            let (outer, inner, n) = (own[i - 1], own[i], places[i].1);
+            [outer, inner].into_iter().all(|r| g.kind(r) == AxisKind::Fill)
+                && offset.stride(g, inner) == Some(1)
+                && offset.stride(g, outer) == Some(n as i64)
+                && n < width
+                && (places[i - 1].1 * n).is_multiple_of(width)
+        };
+        let Some(i) = (1..own.len()).find(joins) else { return Ok(()) };
+        let (outer, inner, n) = (places[i - 1], places[i].0, places[i].1);
+        let both = self.new_range(outer.1 * n, AxisKind::Fill, false)?;
+        let by = self.g.idx(n as i64);
+        let parts = [(own[i - 1], Op::FloorDiv), (own[i], Op::FloorMod)];
+        let map = parts.map(|(r, op)| (r, self.g.binary(op, both, by))).into_iter().collect();
+        *value = substitute1(&mut self.g, *value, &map);
+        *value = simplify_with(&mut self.g, *value, &mut self.memo);
+        own.drain(i..=i);
+        own[i - 1] = both;
+        places.drain(i..=i);
+        let rows = self.g.binary(Op::Mul, outer.0, by);
+        places[i - 1] = (self.g.binary(Op::Add, rows, inner), outer.1 * n);
+        Ok(())
     }
 
     /// The slot of the parameter that an Index addresses.
@@ -629,38 +674,9 @@ fn is_half(dt: DType) -> bool {
 fn loaded(g: &Graph, value: UOp) -> Option<UOp> {
     match g.op(value) {
         Op::Load => Some(value),
-        Op::Cast if g.op(g.src_at(value, 0)) == Op::Load => Some(g.src_at(value, 0)),
+        Op::Cast if TRANSPOSES && g.op(g.src_at(value, 0)) == Op::Load => Some(g.src_at(value, 0)),
         _ => None,
     }
-}
-
-/// Where a loaded value is contiguous along a loop that was split into two neighbouring axes of the array, as the loop of
-/// a contraction that is unrolled: makes one axis of both again, if whole vectors fill it and not its part.
-fn join_contiguous(k: &mut Kernel, value: &mut UOp, places: &mut Vec<UOp>) -> Result<()> {
-    let Some(load) = loaded(&k.g, *value) else { return Ok(()) };
-    let offset = affine(&k.g, k.g.src_at(k.g.src_at(load, 0), 1));
-    let Some(lane) = k.ranges().into_iter().find(|&r| k.g.range_arg(r).lane) else { return Ok(()) };
-    let width = k.g.range_len(lane);
-    let fills = |r: UOp| k.g.op(r) == Op::Range && k.g.kind(r) == AxisKind::Fill && !k.g.range_arg(r).lane;
-    let joins = |&i: &usize| {
-        let (outer, inner) = (places[i - 1], places[i]);
-        fills(outer)
-            && fills(inner)
-            && offset.stride(&k.g, inner) == Some(1)
-            && offset.stride(&k.g, outer) == Some(k.g.range_len(inner) as i64)
-            && k.g.range_len(inner) < width
-            && (k.g.range_len(inner) * k.g.range_len(outer)).is_multiple_of(width)
-    };
-    let Some(i) = (1..places.len()).find(joins) else { return Ok(()) };
-    let (outer, inner) = (places[i - 1], places[i]);
-    let n = k.g.range_len(inner);
-    let both = k.new_range(k.g.range_len(outer) * n, AxisKind::Fill, false)?;
-    let by = k.g.idx(n as i64);
-    let map = [(outer, Op::FloorDiv), (inner, Op::FloorMod)].map(|(r, op)| (r, k.g.binary(op, both, by)));
-    *value = substitute1(&mut k.g, *value, &map.into_iter().collect());
-    *value = simplify_with(&mut k.g, *value, &mut k.memo);
-    places.splice(i - 1..=i, [both]);
-    Ok(())
 }
 
 /// Fills a Stage in `scratch`, and returns the storage ordered after the loops that fill it. `in_place`: the storage is
@@ -668,10 +684,7 @@ fn join_contiguous(k: &mut Kernel, value: &mut UOp, places: &mut Vec<UOp>) -> Re
 fn fill(k: &mut Kernel, stage: UOp, scratch: UOp, in_place: bool, loops: &mut FxHashMap<u8, LoopInfo>) -> Result<UOp> {
     let open = k.g.ranges(stage);
     let mut value = k.g.src_at(stage, 0);
-    let mut places: Vec<UOp> = k.g.src(stage)[1..].to_vec();
-    if !in_place {
-        join_contiguous(k, &mut value, &mut places)?;
-    }
+    let places: Vec<UOp> = k.g.src(stage)[1..].to_vec();
     // the first axis becomes the outermost loop
     let ranges_in = |p: &UOp| k.g.reachable(&[*p]).into_iter().filter(|&r| k.g.op(r) == Op::Range);
     let axes: Vec<UOp> = places.iter().flat_map(ranges_in).collect();
