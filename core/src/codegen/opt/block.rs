@@ -55,7 +55,6 @@ impl View<'_> {
         let lanes = self.t.caps.lanes as f64;
         let [plain, gated, gated_once, transposed] = self.t.machine.copy;
         let gated = if self.reuse(a, tile) == 1 { gated_once } else { gated };
-        let whole = |r: UOp| self.len(r).is_multiple_of(tile.width);
         // elements that are copied one by one have a branch each if there is a mask
         let one_by_one = |each: f64| lanes * if a.gated == 0 { each } else { each + self.t.machine.guarded_load };
         Some(match stride(lane) {
@@ -69,10 +68,12 @@ impl View<'_> {
             _ if joined && self.reuse(a, tile) == 1 && self.transposes_in_registers(a, tile) => transposed,
             // twice as many elements are read, and a permutation picks the right ones
             Some(2) if self.t.caps.permutes => 1.5 * if a.gated != 0 { gated } else { plain },
-            _ if !self.reduce_axes.iter().any(|&r| stride(r) == Some(1)) => one_by_one(3.0),
-            // squares of elements are transposed in registers where whole vectors lie along the sum
-            _ if a.gated == 0 && self.reduce_axes.iter().any(|&r| stride(r) == Some(1) && whole(r)) => transposed,
-            _ => one_by_one(1.3),
+            _ => match self.reduce_axes.iter().find(|&&r| stride(r) == Some(1)) {
+                // squares of elements are transposed where whole vectors lie along the sum
+                Some(&r) if a.gated == 0 && self.len(r).is_multiple_of(tile.width) => transposed,
+                Some(_) => one_by_one(1.3),
+                None => one_by_one(3.0),
+            },
         })
     }
 
