@@ -270,7 +270,8 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool], t: &Target) -> (Vec<boo
         let reduced = has_reduce[i] && all & (REDUCED | PADDED) != 0 && outer_sum(g, u, &users).is_none();
         let splits = contexts > 1 || all & EXPANDED != 0 || reduced;
         // matrix tiles multiply 16-bit factors, so the narrow value is what should be stored, not its f32 cast
-        let factor = t.has_tiles() && widens_half(g, u);
+        let half = widens(g, u, DType::F16) || widens(g, u, DType::BF16);
+        let factor = t.has_tiles() && half;
         cut[i] = forced[i] || (is_compute(g.op(u)) && splits && !factor);
         let below: SmallVec<[Use; 2]> = match (cut[i], g.op(u)) {
             (_, Op::Sink | Op::After) => SmallVec::new(),
@@ -296,9 +297,9 @@ fn candidates(g: &Graph, nodes: &[UOp], forced: &[bool], t: &Target) -> (Vec<boo
     (cut, wanted)
 }
 
-/// Is `u` a cast of a 16-bit float to f32?
-fn widens_half(g: &Graph, u: UOp) -> bool {
-    g.op(u) == Op::Cast && g.dtype(u) == DType::F32 && matches!(g.dtype(g.src_at(u, 0)), DType::F16 | DType::BF16)
+/// Is `u` a cast of a 16-bit float of this dtype to f32?
+fn widens(g: &Graph, u: UOp, half: DType) -> bool {
+    g.op(u) == Op::Cast && g.dtype(u) == DType::F32 && g.dtype(g.src_at(u, 0)) == half
 }
 
 /// The user of each node that has just one.
@@ -479,7 +480,8 @@ fn decide_candidates(g: &Graph, nodes: &[UOp], forced: &[bool], cut: &mut [bool]
             steps = self::steps(g, u, &info);
         }
         here.steps = steps;
-        here.ops = here.ops.saturating_add(work(g.op(u)).hidden);
+        let converted = if widens(g, u, DType::F16) { t.machine.half_ops } else { 0 };
+        here.ops = here.ops.saturating_add(work(g.op(u)).hidden + converted);
         if g.op(u) == Op::Reduce {
             // inner sums have been fused into this one
             here.reduces.clear();

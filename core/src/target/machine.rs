@@ -30,6 +30,11 @@ pub struct Machine {
     /// Cost of a load that is guarded by a branch, as where all lanes read one masked element, in units of a vector
     /// load.
     pub guarded_load: f64,
+    /// Costs of converting elements of fewer than 32 bits to the lanes' 32, in units of a vector load: of a loaded
+    /// vector, and of one element that is loaded, moved to a vector and converted before it is repeated in all lanes.
+    pub narrow: [f64; 2],
+    /// Operations that convert a vector of f16 to f32, where it takes more than one instruction.
+    pub half_ops: u32,
     /// Nanoseconds that a multiply-add takes longer where its operand is read through padding, under a mask: at least,
     /// and where the value that is read goes into the results of one vector.
     pub padded_load_ns: [f64; 2],
@@ -75,15 +80,16 @@ impl fmt::Debug for Machine {
         #[rustfmt::skip]
         let &Machine {
             extra_kernel, ns_per_byte, ns_per_op, load, multiply_add, broadcast, guarded_load, padded_load_ns,
-            resident_bytes, copy, thrashing, columns_first, parallel_loads, hoists_loads,
+            resident_bytes, copy, thrashing, columns_first, parallel_loads, hoists_loads, narrow, half_ops,
             spills_long_bodies, reads_past_end, row_vectors, extra_tile_widths, prices, caches, workgroups, software,
             processors,
         } = self;
         #[rustfmt::skip]
         let own = [
             extra_kernel, ns_per_byte, ns_per_op, load, multiply_add, broadcast, guarded_load, resident_bytes,
+            f64::from(half_ops),
         ];
-        let own = own.into_iter().chain(padded_load_ns).chain(copy).chain(thrashing);
+        let own = own.into_iter().chain(narrow).chain(padded_load_ns).chain(copy).chain(thrashing);
         for number in own.chain(prices.numbers()).chain(caches.numbers()).chain(workgroups.numbers()) {
             write!(f, "{:x} ", number.to_bits())?;
         }
@@ -108,6 +114,8 @@ impl Machine {
             multiply_add: 0.5,
             broadcast: 1.0,
             guarded_load: 6.0,
+            narrow: [0.0; 2],
+            half_ops: 0,
             // on Emerald Rapids six convolutions took 4 to 46 % less time with stored padding, and one of 5 taps 13 % more
             padded_load_ns: [0.2 * vector; 2],
             resident_bytes: f64::from(4 << 20),
@@ -136,6 +144,7 @@ impl Machine {
             multiply_add: if lanes == 16 { 1.0 } else { 0.5 },
             broadcast: if lanes == 16 { 2.0 } else { 1.0 },
             guarded_load: 3.5,
+            narrow: [1.0, 3.0],
             copy: [0.5 * lanes as f64, 5.0, 0.8 * lanes as f64, 0.8 * lanes as f64],
             thrashing: [1.19, 1.5, 1.8],
             columns_first: true,
@@ -184,6 +193,7 @@ impl Machine {
             load: vector,
             hoists_loads: !relaxed_simd,
             spills_long_bodies: true,
+            half_ops: 7,
             row_vectors: 4,
             extra_tile_widths,
             prices: &Prices::WASM_ENGINE,

@@ -89,8 +89,10 @@ impl View<'_> {
         let pairs = tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)) == Some(2);
         // with stride 2, tiles of the same size read very different numbers of vectors, so each load counts in full
         let each = if pairs { self.vector_load(tile) } else { 1.0 };
-        let separate =
-            Staged { read: vectors * panel_factor * each, copy: panel_factor * cycles(false)?, separate_windows: true };
+        // copies convert elements where they are transposed in registers; elsewhere they keep the operand's type
+        let converted = if self.t.caps.permutes { 0.0 } else { vectors * a.conversion[0] };
+        let read = vectors * panel_factor * each + converted;
+        let separate = Staged { read, copy: panel_factor * cycles(false)?, separate_windows: true };
         if elems >= points {
             // an operand that is read only once is not copied unless the copy transposes it
             let once = self.t.machine.parallel_loads
@@ -122,7 +124,7 @@ impl View<'_> {
             once *= row.next_multiple_of(tile.width.min(self.t.caps.lanes)) as f64 / row as f64;
             read = copied;
         }
-        let joined = Staged { read, copy: cycles(true)? * once, separate_windows: false };
+        let joined = Staged { read: read + converted, copy: cycles(true)? * once, separate_windows: false };
         Some(if separate.all() < joined.all() { separate } else { joined })
     }
 
@@ -171,7 +173,7 @@ impl View<'_> {
 
     /// Do the lines of `a` that a column of tiles reads again and again evict each other from the L1 cache?
     pub(super) fn thrashes(&self, a: &Access, tile: &Tile) -> bool {
-        if tile.lane.is_none_or(|l| !a.has(self.id(l))) {
+        if tile.lane.is_none_or(|l| !a.has(self.id(l)) || self.reduce_axes.contains(&l)) {
             return false; // rows along the reduction are a few sequential streams
         }
         if !matches!(tile.lane.and_then(|l| a.affine.stride(&self.k.g, l)), Some(1 | 2)) {

@@ -5,6 +5,7 @@
 //! needs, and the cheapest one is taken.
 
 use super::{Level, Opt, Staging, chain, recurrence, rows, wide};
+use crate::DType;
 use crate::analysis::{Affine, Role, affine};
 use crate::codegen::axes::Kernel;
 use crate::codegen::live::{self, SampleLengths};
@@ -30,6 +31,9 @@ pub(super) struct Access {
     pub(super) bytes: usize,
     /// Size of an element in bytes.
     pub(super) size: usize,
+    /// Costs of converting elements to the lanes' 32 bits, in units of a vector load ([`Machine::narrow`]): of a vector,
+    /// and of an element that is repeated in all lanes.
+    pub(super) conversion: [f64; 2],
     pub(super) store: bool,
 }
 
@@ -177,6 +181,9 @@ impl<'a> View<'a> {
             let gated = clauses.into_iter().filter(asked).fold(0, |m, c| m | g.ranges(c));
             let len = if let Arg::Param { len, .. } = g.arg(g.src_at(index, 0)) { *len } else { 0 };
             let shared_by_neighbours = shared_by_neighbours(g, g.src_at(index, 1));
+            let dt = g.dtype(index);
+            let ops = if dt == DType::F16 { f64::from(t.machine.half_ops) } else { 0.0 };
+            let conversion = t.machine.narrow.map(|cost| if dt.size() < 4 { cost + ops } else { 0.0 });
             Access {
                 affine,
                 ranges,
@@ -184,8 +191,9 @@ impl<'a> View<'a> {
                 gated,
                 slot,
                 constant,
-                bytes: len.saturating_mul(g.dtype(index).size()),
-                size: g.dtype(index).size(),
+                bytes: len.saturating_mul(dt.size()),
+                size: dt.size(),
+                conversion,
                 store,
             }
         };
@@ -256,13 +264,6 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Factor of the cost of loading whole vectors of `a` because its elements have fewer bits than the lanes that they
-    /// are converted to. Known of x86-64 alone: there a copy that is transposed in registers converts them once instead.
-    /// In WebAssembly, which has no such copy, the same factor made matrices of f16 be gathered element by element.
-    fn conversion(&self, a: &Access) -> f64 {
-        if a.size < 4 && self.t.caps.permutes { 2.0 } else { 1.0 }
-    }
-
     /// Cost of loading the elements of one access for a whole tile and one step of the reduction, in units of one
     /// vector load.
     pub(super) fn access_cost(&self, a: &Access, tile: &Tile, lanes: usize) -> f64 {
@@ -278,20 +279,19 @@ impl<'a> View<'a> {
             return n * self.t.machine.guarded_load;
         }
         let whole = self.may_overlap_and_stage && tile.width >= lanes;
-        // a single element of fewer bits is loaded, moved to a vector, converted, and then repeated
-        let converted = self.conversion(a);
-        let repeated = if whole { self.t.machine.broadcast } else { 1.0 } * converted * converted;
+        let [converted, repeated] = a.conversion;
+        let repeated = if whole { self.t.machine.broadcast } else { 1.0 } + repeated;
         if a.constant {
             return n * if tile.lane.is_some_and(|l| a.has(self.id(l))) { tile.vectors as f64 } else { repeated };
         }
-        let Some(lane) = tile.lane else { return n };
+        let Some(lane) = tile.lane else { return n * (1.0 + converted) };
         let id = g.range_arg(lane).id;
         // AVX-512 (16 lanes) has mask registers, which make masked loads cheaper
         let masked = if self.may_overlap_and_stage && lanes < 16 { 3.0 } else { 2.0 };
         let gate_cost = if a.gated >> id & 1 == 0 { 1.0 } else { masked };
         match a.affine.stride(g, lane) {
             Some(0) if a.ranges >> id & 1 == 0 => n * repeated,
-            Some(1) => n * tile.vectors as f64 * gate_cost * converted,
+            Some(1) => n * tile.vectors as f64 * (gate_cost + converted),
             Some(2) if self.t.caps.permutes => {
                 // if the last tile overlaps instead of the axis being rounded up, fewer lanes are masked
                 let overlaps = self.len(lane) >= tile.width && self.reuse(a, tile) == 1;
@@ -309,7 +309,7 @@ impl<'a> View<'a> {
                 };
                 let gated = if self.gathers(lane) && lanes == 16 { 2.0 } else { 5.0 };
                 let each = if self.may_overlap_and_stage && gate_cost > 1.0 { gated } else { 1.5 * gate_cost };
-                n * (tile.vectors * lanes) as f64 * each * streams
+                n * tile.vectors as f64 * (lanes as f64 * each * streams + converted)
             }
         }
     }
@@ -369,8 +369,14 @@ impl<'a> View<'a> {
     fn stream_cost(&self, a: &Access, tile: &Tile) -> f64 {
         const LARGE: f64 = (4 << 20) as f64;
         let has = |r: UOp| a.has(self.id(r));
-        let Some(lane) = tile.lane.filter(|&l| has(l)) else { return 0.0 };
-        let along = self.reduce_axes.contains(&lane);
+        // a tile without lanes reads element after element along the sum
+        let step = |r: &&UOp| a.affine.stride(&self.k.g, **r) == Some(1);
+        let axis = match tile.lane {
+            Some(lane) => Some(lane).filter(|&l| has(l)),
+            None => self.reduce_axes.iter().copied().find(|r| step(&r)),
+        };
+        let Some(axis) = axis else { return 0.0 };
+        let along = self.reduce_axes.contains(&axis);
         if !self.may_overlap_and_stage || a.constant || self.reuse(a, tile) > 1 {
             return 0.0;
         }
@@ -383,13 +389,14 @@ impl<'a> View<'a> {
         }
         // overlapping windows find most of their elements in a cache
         let both = self.out_axes.iter().chain(&self.reduce_axes).filter(|&&r| has(r));
-        let elements = both.fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
-        if !along && (rows == 1 || elements > a.bytes / a.size) {
+        let count = both.fold(1usize, |n, &r| n.saturating_mul(self.len(r)));
+        if !along && (rows == 1 || count > a.bytes / a.size) {
             return 0.0;
         }
         let line = self.t.machine.caches.memory_line_cycles[usize::from(rows > 1)];
         let size = if along { 4 } else { a.size };
-        (rows * tile.vectors * self.t.caps.lanes * size) as f64 / 64.0 * line
+        let elements = if tile.lane.is_some() { tile.vectors * self.t.caps.lanes } else { 1 };
+        (rows * elements * size) as f64 / 64.0 * line
     }
 
     /// Cycles per step that a tile waits for an operand that all its rows share. If a row of that operand takes more

@@ -81,8 +81,8 @@ impl Func {
     }
 }
 
-/// The WebAssembly type of a scalar of `dt`. Narrow integers are i32 within the range of their dtype; f16 and bf16 are
-/// their bits.
+/// The WebAssembly type of a scalar of `dt`. Narrow integers are i32 within the range of their dtype; f16 are
+/// their bits as an i16 would be, and bf16 as a u16.
 pub(super) fn val_type(dt: DType) -> ValType {
     match dt {
         DType::I64 | DType::U64 => ValType::I64,

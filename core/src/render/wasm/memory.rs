@@ -300,10 +300,10 @@ impl Emit<'_> {
                 DType::U8 => {
                     self.f.w().v128_load32_zero(at(o, 4)).i16x8_extend_low_i8x16_u().i32x4_extend_low_i16x8_u();
                 }
-                DType::I16 => {
+                DType::I16 | DType::F16 => {
                     self.f.w().v128_load16x4_s(at(o, 8));
                 }
-                DType::U16 | DType::F16 | DType::BF16 => {
+                DType::U16 | DType::BF16 => {
                     self.f.w().v128_load16x4_u(at(o, 8));
                 }
                 _ => {
@@ -348,8 +348,8 @@ impl Emit<'_> {
             DType::Bool => w.i32_load8_u(m).i32_const(0).i32_ne(),
             DType::I8 => w.i32_load8_s(m),
             DType::U8 => w.i32_load8_u(m),
-            DType::I16 => w.i32_load16_s(m),
-            DType::U16 | DType::F16 | DType::BF16 => w.i32_load16_u(m),
+            DType::I16 | DType::F16 => w.i32_load16_s(m),
+            DType::U16 | DType::BF16 => w.i32_load16_u(m),
             DType::I64 | DType::U64 => w.i64_load(m),
             DType::F32 => w.f32_load(m),
             DType::F64 => w.f64_load(m),

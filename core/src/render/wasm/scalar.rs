@@ -254,7 +254,8 @@ impl Emit<'_> {
             _ => {
                 match to {
                     Bool => _ = self.f.w().i32_const(0).i32_ne(),
-                    F16 | BF16 => self.scalar_wrap(U16),
+                    F16 => self.scalar_wrap(I16),
+                    BF16 => self.scalar_wrap(U16),
                     _ => self.scalar_wrap(to),
                 }
                 return Ok(());
