@@ -485,7 +485,7 @@ fn inputs_of(rt: &Runtime, roots: &[&Tensor], replay: &Replay) -> Vec<Tensor> {
 fn activations_for(t: &Target, wanted: Option<Activations>) -> Activations {
     match wanted.unwrap_or_else(|| best_activations(t)) {
         Activations::I16 if t.caps.dots.is_none() && t.has_op(Op::DotPairs, DType::I32) => {
-            Activations::I16Pairs { short: t.machine.spills_long_bodies }
+            Activations::I16Pairs { short: t.machine.spills_long_bodies, several: !t.machine.hoists_loads }
         }
         activations => activations,
     }

@@ -150,7 +150,7 @@ fn rounded_vectors_are_multiplied_on(device: &str, activations: gguf::Activation
 #[test]
 fn rounded_vectors_are_multiplied_with_blocks() {
     use gguf::Activations::{I8, I16, I16Pairs};
-    let (long, short) = (I16Pairs { short: false }, I16Pairs { short: true });
+    let (long, short) = (I16Pairs { short: false, several: true }, I16Pairs { short: true, several: true });
     for (device, activations) in [
         ("cpu", I8),
         ("cpu", I16),

@@ -109,9 +109,10 @@ impl Remote {
     }
 
     /// From now on quantised matrices are read for products of pairs of 16-bit integers
-    /// ([`Activations::I16Pairs`](crate::io::gguf::Activations::I16Pairs)), which WebAssembly has an instruction for.
-    pub fn multiply_pairs(&mut self) {
-        self.files.activations = Activations::I16Pairs { short: true };
+    /// ([`Activations::I16Pairs`](crate::io::gguf::Activations::I16Pairs)), which WebAssembly has an instruction for. `several`:
+    /// also for products with several vectors.
+    pub fn multiply_pairs(&mut self, several: bool) {
+        self.files.activations = Activations::I16Pairs { short: true, several };
     }
 
     /// Reads a folder's `model.safetensors.index.json`. Gives the names of the files that have to be passed to

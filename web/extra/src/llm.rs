@@ -30,10 +30,11 @@ impl RawModel {
         Ok(RawModel(Remote::from_config(config, generation.as_deref()).map_err(throw)?, None))
     }
 
-    /// The device has an instruction for products of pairs of 16-bit integers: before the first weight.
+    /// The device has an instruction for products of pairs of 16-bit integers: before the first weight. `several`: use it
+    /// for prompts too, not only for single tokens.
     #[wasm_bindgen(js_name = multiplyPairs)]
-    pub fn multiply_pairs(&mut self) {
-        self.0.multiply_pairs();
+    pub fn multiply_pairs(&mut self, several: bool) {
+        self.0.multiply_pairs(several);
     }
 
     /// Takes a folder's index of safetensors files, and names these in the order in which they come.

@@ -37,6 +37,10 @@ pub enum Activations {
         /// Are blocks computed in small parts, since the engine that translates our code keeps a long body's values on
         /// the stack ([`Machine::spills_long_bodies`](crate::target::Machine::spills_long_bodies))?
         short: bool,
+        /// Are products with several vectors integers too? In Node 20, whose engine moves all loads of a loop body before
+        /// its arithmetic ([`Machine::hoists_loads`](crate::target::Machine::hoists_loads)), they took 1.5 to 2 times as
+        /// long as decoding the matrix and multiplying f32; in Node 24 and Chromium 148 they are faster or as fast.
+        several: bool,
     },
     /// Integers of 8 bits; 32 elements share a scale, as llama.cpp rounds them.
     I8,
@@ -211,7 +215,7 @@ impl IntegerMatrix {
         let is_plain = l.scales.is_none() && l.minimum.is_none() && l.table.is_none();
         let is_small = is_plain && self.kind.block_elems() == ELEMS_PER_SCALE;
         match self.activations {
-            Activations::I16Pairs { short } => !is_short && (!short || is_small),
+            Activations::I16Pairs { short, several } => several && !is_short && (!short || is_small),
             Activations::I16 => !is_short || l.table.is_none(),
             _ => true,
         }
@@ -231,7 +235,7 @@ impl IntegerMatrix {
         }
         let n = x.scales.dim(0)?;
         let split = match self.activations {
-            Activations::I16Pairs { short: true } => layout.split,
+            Activations::I16Pairs { short: true, .. } => layout.split,
             _ => [layout.split[0], 1, 1],
         };
         let planes = (0..self.planes.len()).map(|p| self.in_parts(p, &layout, split));
