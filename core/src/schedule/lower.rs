@@ -12,6 +12,7 @@
 mod kept;
 pub(super) mod recurrence;
 mod sums;
+mod twins;
 mod walk;
 
 use super::collapse;
@@ -40,6 +41,7 @@ pub struct Lowering {
     cuts: std::vec::IntoIter<UOp>,
     outputs: FxHashSet<UOp>,
     versions: FxHashMap<UOp, u32>,
+    twins: twins::Twins,
     out: Vec<Pending>,
 }
 
@@ -49,7 +51,8 @@ impl Lowering {
         let outputs = roots.iter().map(|&r| fuse::buffer_node(g, r)).collect();
         let mut list = g.reachable(roots);
         list.retain(|&u| cuts.is_cut(u));
-        Lowering { cuts: list.into_iter(), outputs, versions: versions(g, roots, cuts), out: Vec::new() }
+        let versions = versions(g, roots, cuts);
+        Lowering { cuts: list.into_iter(), outputs, versions, ..Lowering::default() }
     }
 
     /// The kernels made so far.
@@ -98,7 +101,10 @@ impl Lowering {
                     self.out.push(lower().scatter(u)?);
                 }
             }
-            _ => self.out.push(lower().kernel(u)?),
+            _ => {
+                let kernel = || lower().kernel(u);
+                self.out.push(self.twins.kernel((g, cuts, buffers, &self.versions), u, &self.out, kernel)?);
+            }
         }
         Ok(true)
     }

@@ -130,6 +130,12 @@ impl Graph {
         &self.shapes[self.nodes[u.0 as usize].shape as usize]
     }
 
+    /// Numbers of the node's argument and of its shape: within a graph, equal ones have equal numbers.
+    pub(crate) fn interned(&self, u: UOp) -> [u32; 2] {
+        let node = &self.nodes[u.0 as usize];
+        [node.arg, node.shape]
+    }
+
     /// Number of elements of the node's shape. It may exceed any memory and a 32-bit `usize`, since views are not
     /// materialised: a matrix product is a reduction over a view of m * n * k elements.
     pub fn numel(&self, u: UOp) -> u64 {

@@ -33,7 +33,8 @@ pub(super) fn add(t: &Target, out: &mut Vec<Sample>) {
             }
         }
     }
-    for (a, b) in [(F32, I32), (F32, U32), (I32, U32), (I64, U64), (F64, I64), (I16, U16), (I8, U8)] {
+    let words = [(F32, I32), (F32, U32), (I32, U32), (I64, U64), (F64, I64), (I16, U16), (I8, U8)];
+    for (a, b) in words.into_iter().chain([(F16, I16), (F16, U16), (BF16, U16)]) {
         if all.contains(&a) && all.contains(&b) {
             out.push(bitcast_sample(t, a, b));
             out.push(bitcast_sample(t, b, a));
