@@ -326,3 +326,20 @@ test("small things", async () => {
   process.off("unhandledRejection", count);
   assert.equal(unhandled, 0);
 });
+
+test("each of the 65,536 numbers of 16 bits becomes a number of 32 bits and comes back", async () => {
+  const bits = Uint16Array.from({ length: 1 << 16 }, (_, i) => i);
+  const value = (h) => {
+    const [sign, exponent, fraction] = [h >> 15 ? -1 : 1, (h >> 10) & 31, (h & 1023) / 1024];
+    if (exponent === 31) return fraction === 0 ? sign * Infinity : NaN;
+    return exponent === 0 ? sign * 2 ** -14 * fraction : sign * 2 ** (exponent - 15) * (1 + fraction);
+  };
+  const half = new Tensor(bits, [bits.length], { dtype: "u16" }).bitcast("f16");
+  const wide = half.cast("f32");
+  // NaNs have many bits
+  const values = await wide.data();
+  assert.deepEqual([...bits].filter((h) => !Object.is(values[h], Math.fround(value(h)))), []);
+  const back = await wide.cast("f16").bitcast("u16").data();
+  const wrong = bits.filter((h) => !Number.isNaN(value(h)) && back[h] !== h);
+  assert.deepEqual([...wrong], []);
+});
