@@ -119,7 +119,7 @@ mod tests {
     use crate::DType::F32;
     use crate::schedule::schedule;
     use crate::target::{Isa, Target};
-    use crate::uop::{Arg, Graph, Op, UOp, hash};
+    use crate::uop::{Arg, Graph, Op, ReduceOp, UOp, hash};
 
     /// For each kernel of the roots the key of its code, and its buffers: the parameters first.
     fn kernels(g: &Graph, roots: &[UOp], params: usize) -> Vec<(u128, Vec<usize>)> {
@@ -127,37 +127,40 @@ mod tests {
         plan.kernels.into_iter().map(|k| (hash::key(&k.ast.g, &k.ast.roots()), k.args)).collect()
     }
 
-    fn stored(g: &mut Graph, x: UOp, y: UOp) -> UOp {
-        let sum = g.binary(Op::Add, x, y);
-        let power = g.unary(Op::Exp2, sum);
-        g.node(Op::Contiguous, F32, &[power], Arg::None)
+    /// The product of a matrix and a vector.
+    fn layer(g: &mut Graph, w: UOp, x: UOp) -> UOp {
+        let (w, x) = (g.reshape(w, &[64, 64]), g.reshape(x, &[1, 64]));
+        let x = g.expand(x, &[64, 64]);
+        let product = g.binary(Op::Mul, w, x);
+        let sum = g.reduce(product, ReduceOp::Add, &[1]);
+        let sum = g.reshape(sum, &[64]);
+        g.node(Op::Contiguous, F32, &[sum], Arg::None)
     }
 
     #[test]
     fn layers_have_one_kernel_and_buffers_of_their_own() {
         let mut g = Graph::new();
-        let [a, b, c] = [0, 1, 2].map(|slot| g.param(slot, F32, 8));
-        let first = stored(&mut g, a, b);
-        let second = stored(&mut g, first, c);
-        let twice = stored(&mut g, second, second);
-        let all = kernels(&g, &[twice], 3);
-        let [(one, args), (two, others), (three, _)] = &all[..] else { panic!("{all:?}") };
-        assert!(one == two && one != three, "a sum of a value with itself reads one buffer");
-        assert_eq!((&args[1..], others[1], others[2]), (&[0, 1][..], args[0], 2));
+        let (a, b, x) = (g.param(0, F32, 64 * 64), g.param(1, F32, 64 * 64), g.param(2, F32, 64));
+        let first = layer(&mut g, a, x);
+        let second = layer(&mut g, b, first);
+        let all = kernels(&g, &[second], 3);
+        let [(one, args), (two, others)] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(one, two);
+        assert_eq!((&args[1..], &others[1..]), (&[0, 2][..], &[1, args[0]][..]));
     }
 
     #[test]
     fn what_reads_a_buffer_before_and_after_a_store_is_not_confused() {
         let mut g = Graph::new();
-        let [a, b] = [0, 1].map(|slot| g.param(slot, F32, 8));
-        let before = stored(&mut g, a, b);
-        let product = g.binary(Op::Mul, a, b);
-        let store = g.store(a, product);
-        let written = g.after(a, &[store]);
-        let after = stored(&mut g, written, b);
+        let (a, x) = (g.param(0, F32, 64 * 64), g.param(1, F32, 64));
+        let before = layer(&mut g, a, x);
+        let twice = g.binary(Op::Add, x, x);
+        let store = g.store(x, twice);
+        let written = g.after(x, &[store]);
+        let after = layer(&mut g, a, written);
         let all = kernels(&g, &[before, written, after], 2);
         let [first, second, third] = &all[..] else { panic!("{all:?}") };
-        assert_eq!((first.0, second.1[0]), (third.0, 0), "the store comes between its readers");
+        assert_eq!((first.0, second.1[0]), (third.0, 1), "the store comes between its readers");
         assert_eq!(first.1[1..], third.1[1..]);
     }
 }
