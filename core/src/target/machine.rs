@@ -33,7 +33,7 @@ pub struct Machine {
     /// Costs of converting elements of fewer than 32 bits to the lanes' 32, in units of a vector load: of a loaded
     /// vector, and of one element that is loaded, moved to a vector and converted before it is repeated in all lanes.
     pub narrow: [f64; 2],
-    /// Operations that convert a vector of f16 to f32, where it takes more than one instruction.
+    /// Vector operations that convert f16 to f32; 0 where one instruction does, as most processors have.
     pub half_ops: u32,
     /// Nanoseconds that a multiply-add takes longer where its operand is read through padding, under a mask: at least,
     /// and where the value that is read goes into the results of one vector.

@@ -38,7 +38,7 @@ pub enum Activations {
         /// the stack ([`Machine::spills_long_bodies`](crate::target::Machine::spills_long_bodies))?
         short: bool,
         /// Are products with several vectors integers too? In Node 20, whose engine moves all loads of a loop body before
-        /// its arithmetic ([`Machine::hoists_loads`](crate::target::Machine::hoists_loads)), they took 1.5 to 2 times as
+        /// its arithmetic ([`Machine::hoists_loads`](crate::target::Machine::hoists_loads)), they took 1.4 to 2 times as
         /// long as decoding the matrix and multiplying f32; in Node 24 and Chromium 148 they are faster or as fast.
         several: bool,
     },

@@ -24,7 +24,8 @@ pub(super) struct Twins {
 }
 
 impl Twins {
-    /// The kernel of a cut: a copy of one of `done`, or what `lower` makes.
+    /// The kernel of a cut: a copy of one of `done`, all kernels so far, or what `lower` makes. What is copied computes the
+    /// same function, whatever order of loops was planned for this cut, since forms have all that a result depends on.
     pub(super) fn kernel(
         &mut self,
         (g, cuts, buffers, versions): (&Graph, &Cuts, &Buffers, &FxHashMap<UOp, u32>),
@@ -54,6 +55,7 @@ impl Twins {
     }
 }
 
+/// A form while it is read.
 struct Form<'a> {
     buffers: &'a Buffers,
     /// The form as 32-bit words.
