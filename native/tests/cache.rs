@@ -73,8 +73,9 @@ fn a_second_start_compiles_nothing() {
     let warm = bench(&folder, "cpu");
     assert_eq!((warm.count("compiled"), warm.count("cache_misses")), (0, 0), "{}", warm.0);
     assert!(warm.count("cache_hits") > cold.count("compiled"));
-    // another target shares nothing
-    assert_eq!(bench(&folder, "cpu:avx2").count("compiled"), cold.count("compiled"));
+    // Another target shares nothing. `cpu:avx2` would be no other target on a processor without AVX-512.
+    let other = bench(&folder, "null:wasm");
+    assert!(other.count("compiled") > 5 && other.count("cache_hits") == 0, "{}", other.0);
 }
 
 #[test]
