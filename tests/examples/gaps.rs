@@ -46,7 +46,7 @@ fn run(device: &str, file: &Path) -> gradloom_core::Result<Longest> {
     let start = Instant::now();
     let inputs =
         runner.inputs(inputs.into_iter().map(|(n, t)| (n, gradloom_core::io::onnx::Input::Host(t))).collect())?;
-    let mut run = runner.begin_in_pieces(&mut engine, &inputs)?;
+    let mut run = runner.begin_in_pieces(&mut engine, inputs)?;
     note(&mut longest, "begin", start);
     loop {
         while !runner.ready(&mut engine, &mut run)? {

@@ -27,7 +27,7 @@ use gradloom_core::io::safetensors;
 use gradloom_core::tensor::{Session, Tensor, wire};
 use gradloom_core::{DType, Error, Result};
 use js_sys::WebAssembly::Memory;
-use js_sys::{Array, Float64Array, Uint8Array};
+use js_sys::{Array, Uint8Array};
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -426,7 +426,7 @@ async fn run_model(
     inner.scheduler.yield_if_due(&abort).await.map_err(throw)?;
     tell("compile");
     let (times, counters) = (inner.times.get(), inner.engine.borrow().counters());
-    let begin = || runner.borrow_mut().begin_in_pieces(&mut inner.engine.borrow_mut(), &inputs);
+    let begin = || runner.borrow_mut().begin_in_pieces(&mut inner.engine.borrow_mut(), inputs);
     let mut run = inner.time_planning(begin).map_err(throw)?;
     let mut told = false;
     loop {
@@ -438,7 +438,7 @@ async fn run_model(
                 tell("run");
             }
         }
-        let (plans, brings, submits) = (run.folds(), run.uploads(), run.is_submitting());
+        let (plans, brings, submits) = (run.folds(), run.uploads(), run.is_submitting() || run.replays());
         inner.scheduler.set_deadline(true);
         let work = inner.scheduler.portion();
         let piece = || runner.borrow_mut().step_once(&mut inner.engine.borrow_mut(), &mut run, work);
@@ -464,7 +464,9 @@ async fn run_model(
         let names = || out.iter().map(|o| JsValue::from(&o.0)).collect::<Array>().into();
         let names = if known { JsValue::UNDEFINED } else { names() };
         numbers.extend(out.into_iter().map(|o| f64::from(inner.add_tensor(o.1))));
-        return Ok(Array::of2(&Float64Array::from(&*numbers), &names).into());
+        // a plain array: making a typed array takes longer than adding so few numbers one by one
+        let numbers: Array = numbers.into_iter().map(JsValue::from).collect();
+        return Ok(Array::of2(&numbers, &names).into());
     }
 }
 

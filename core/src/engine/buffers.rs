@@ -275,7 +275,7 @@ impl Engine {
     }
 
     /// Allocates a device buffer. `is_filled` says that all of it is written before anything is read.
-    fn alloc_with(&mut self, bytes: usize, is_filled: bool) -> Result<BufId> {
+    pub(super) fn alloc_with(&mut self, bytes: usize, is_filled: bool) -> Result<BufId> {
         let max = self.device.target().limits.max_buffer_bytes;
         if bytes > max {
             return Err(Error::OutOfMemory { device: self.device.target().name.clone(), bytes: bytes as u64 });

@@ -481,7 +481,8 @@ impl Engine {
         let mut views = Vec::with_capacity(plan.outputs.len());
         for o in &plan.outputs {
             let bytes = o.len * self.device.target().stored_as(o.dtype)?.size();
-            let buf = self.alloc(bytes)?;
+            // As in a pooled buffer, the bytes are undefined until the plan writes them.
+            let buf = self.alloc_with(bytes, true)?;
             let node = state.add_buffer(o.dtype, o.len, None);
             let id = state.buffer_id(node).unwrap_or_default();
             self.buffers.insert(id, (buf, bytes));

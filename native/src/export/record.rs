@@ -117,7 +117,7 @@ pub fn record(model: Model, target: &Target, inputs: &[(&str, HostTensor)]) -> R
     let mut engine = Engine::with_host(Box::new(recorder), Box::new(crate::NativeHost::without_cache()));
     let mut runner = Runner::new(Arc::new(model), &Session::new());
     let inputs = runner.inputs(inputs.iter().map(|(name, t)| (*name, Input::Host(t.clone()))).collect())?;
-    let mut run = runner.begin_in_pieces(&mut engine, &inputs)?;
+    let mut run = runner.begin_in_pieces(&mut engine, inputs.clone())?;
     let outputs = loop {
         if let Some(why) = run.asked() {
             return refuse(&format!("a shape that depends on what is computed: {why}"));

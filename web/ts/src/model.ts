@@ -170,7 +170,7 @@ type BoundInput = RawInput | readonly [name: string, id: number];
 const isBound = (input: BoundInput | Promise<RawInput>): input is BoundInput => !(input instanceof Promise);
 
 /** The timing followed by the ids of the outputs, and the outputs' names if they are not the model's declared ones. */
-type RawOutputs = [numbers: Float64Array, names: string[] | undefined];
+type RawOutputs = [numbers: number[], names: string[] | undefined];
 
 /** Ids of variants of the model with other outputs, keyed by these outputs' names; at most `MAX_VARIANTS` are kept. */
 type Variants = Map<string, number>;
@@ -299,10 +299,11 @@ export class LocalModel implements Model {
     }
     const host = this.#host;
     const run = (): Promise<RawOutputs> | RawOutputs => host.raw.runModel(id, bound, report, signal);
-    const onLate = ([numbers]: RawOutputs): void => numbers.subarray(TIMING_NUMBERS).forEach((each) => host.raw.free(each));
+    const onLate = ([numbers]: RawOutputs): void => numbers.slice(TIMING_NUMBERS).forEach((each) => host.raw.free(each));
     let result: RawOutputs;
     try {
-      result = await onDevice(host, run, signal, onLate);
+      const work = onDevice(host, run, signal, onLate);
+      result = work instanceof Promise ? await work : work;
     } catch (error) {
       if (retries === 0 || !isLost(error) || host.kind !== "webgpu" || signal?.aborted) throw await withInputHint(error);
       return this.#attempt(inputs, options, retries - 1);

@@ -193,6 +193,11 @@ impl Run {
         matches!(self.stage, Stage::Folding(..) | Stage::FirstRun(..) | Stage::Replaying(..))
     }
 
+    /// True if the next piece begins to submit the plan of an earlier run.
+    pub fn replays(&self) -> bool {
+        matches!(self.stage, Stage::Replay)
+    }
+
     /// True if all programs are compiled and the next piece uploads what they read.
     pub fn uploads(&self) -> bool {
         matches!(self.stage, Stage::Fold(..) | Stage::Main(..))
@@ -294,7 +299,7 @@ impl Runner {
 
     /// As [`Runner::begin`], with inputs that [`Runner::inputs`] has made tensors already.
     pub fn begin_on(&mut self, engine: &mut Engine, inputs: &Inputs) -> Result<Run> {
-        let mut run = self.begin_in_pieces(engine, inputs)?;
+        let mut run = self.begin_in_pieces(engine, inputs.clone())?;
         self.plan(engine, &mut run)?;
         Ok(run)
     }
@@ -308,22 +313,22 @@ impl Runner {
     }
 
     /// Starts a run without building anything yet; the caller advances it with [`Runner::step_once`].
-    pub fn begin_in_pieces(&mut self, engine: &mut Engine, inputs: &Inputs) -> Result<Run> {
+    pub fn begin_in_pieces(&mut self, engine: &mut Engine, inputs: Inputs) -> Result<Run> {
         if self.ready.len() > MAX_PLANS {
             self.ready.clear();
             self.folded = ConstantCache::default();
         }
         let random = self.model().is_random().then(|| self.random_key()).transpose()?;
         let mut run = Run {
-            key: inputs.key.clone(),
-            feeds: inputs.names.iter().cloned().zip(inputs.feeds.iter().cloned()).collect(),
-            given: inputs.given.clone(),
+            key: inputs.key,
+            feeds: inputs.names.into_iter().zip(inputs.feeds).collect(),
+            given: inputs.given,
             random,
             answers: Vec::new(),
             live: Vec::new(),
             build: None,
             asked: None,
-            chosen: inputs.chosen.clone(),
+            chosen: inputs.chosen,
             stage: Stage::Done,
         };
         run.push_random_key();
@@ -580,7 +585,7 @@ impl Runner {
                 let replay = ready.replay.as_ref();
                 let launch = |r| engine.launch_again(&mut self.session.state(), r, &swap);
                 run.stage = Stage::Replaying(replay.map(launch).transpose()?);
-                Ok(None)
+                self.step_once(engine, run, work)
             }
             Stage::Replaying(mut running) => {
                 if let Some(r) = &mut running
