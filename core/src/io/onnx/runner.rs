@@ -287,10 +287,6 @@ impl Runner {
         }
     }
 
-    fn is_value(&self, name: &str) -> bool {
-        self.model().inputs().iter().any(|p| p.name == name && p.is_value)
-    }
-
     /// Starts a run: builds and plans the graph, or finds the plan of an earlier run.
     pub fn begin(&mut self, engine: &mut Engine, inputs: &[(&str, HostTensor)]) -> Result<Run> {
         let inputs = self.inputs(inputs.iter().map(|(name, t)| (*name, Input::Host(t.clone()))).collect())?;

@@ -9,6 +9,10 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 
 impl Runner {
+    pub(super) fn is_value(&self, name: &str) -> bool {
+        self.model().inputs().iter().any(|p| p.name == name && p.is_value)
+    }
+
     /// A computed tensor as the input `name` beside the inputs `others`, if a run can use its buffer without a copy.
     /// `None` if the caller must give its values instead: for an input whose value decides shapes, for a tensor that is
     /// not computed yet, and for a buffer that the plan would read twice, as another input or as a constant.
