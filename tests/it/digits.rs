@@ -46,9 +46,15 @@ fn transposed_convolutions() {
         (3, 2, 0, 0, 2),
     ];
     let few = cases.into_iter().map(|case| (case, (3, 5, 6, 7)));
-    for ((taps, stride, pad, extra, dilation), (ci, co, h, w)) in
-        few.chain([(cases[1], (24, 32, 14, 14)), (cases[2], (8, 20, 9, 21))])
-    {
+    // with so many channels most are products first, which are added where they overlap
+    let many = cases.into_iter().map(|case| (case, (64, 3, 4, 5)));
+    let large = [
+        (cases[1], (24, 32, 14, 14)),
+        (cases[2], (8, 20, 9, 21)),
+        (cases[4], (64, 12, 7, 9)),
+        ((9, 3, 4, 2, 1), (32, 1, 5, 6)),
+    ];
+    for ((taps, stride, pad, extra, dilation), (ci, co, h, w)) in few.chain(many).chain(large) {
         let (x, k) = (values(ci * h * w, 1), values(ci * co * taps * taps, 2));
         let out = |n: usize| (n - 1) * stride + dilation * (taps - 1) + extra + 1 - 2 * pad;
         let (oh, ow) = (out(h), out(w));
@@ -75,6 +81,31 @@ fn transposed_convolutions() {
             };
             let opts = ConvTransposeOpts { conv, output_padding: vec![extra] };
             Tensor::new(s, &x, &[1, ci, h, w])?.conv_transpose(&Tensor::new(s, &k, &[ci, co, taps, taps])?, None, &opts)
+        });
+    }
+}
+
+#[test]
+fn transposed_convolutions_of_groups_and_batches() {
+    let (batch, groups, ci, co, n) = (2, 3, 64, 2, 7);
+    for (taps, stride, pad) in [(3, 2, 1), (5, 3, 0), (4, 4, 0), (1, 2, 0)] {
+        let (x, k) = (values(batch * groups * ci * n, 1), values(groups * ci * co * taps, 2));
+        let out = (n - 1) * stride + taps - 2 * pad;
+        let mut want = vec![0.0; batch * groups * co * out];
+        for (b, c) in (0..batch * groups * ci).map(|p| (p / (groups * ci), p % (groups * ci))) {
+            for (o, i, a) in (0..co * n * taps).map(|p| (p / (n * taps), p / taps % n, p % taps)) {
+                let at = i * stride + a;
+                if (pad..out + pad).contains(&at) {
+                    let row = (b * groups + c / ci) * co + o;
+                    want[row * out + at - pad] += x[(b * groups * ci + c) * n + i] * k[(c * co + o) * taps + a];
+                }
+            }
+        }
+        check(&format!("{taps} taps, stride {stride}, {groups} groups"), &want, |s| {
+            let conv = ConvOpts::new().stride(&[stride]).padding(&[pad]).groups(groups);
+            let opts = ConvTransposeOpts { conv, output_padding: Vec::new() };
+            let k = Tensor::new(s, &k, &[groups * ci, co, taps])?;
+            Tensor::new(s, &x, &[batch, groups * ci, n])?.conv_transpose(&k, None, &opts)
         });
     }
 }

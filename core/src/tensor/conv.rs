@@ -1,7 +1,7 @@
-//! Convolution over any number of axes, and its transpose. A convolution is windows of the input times the weights
+//! Convolution over any number of axes. A convolution is windows of the input times the weights
 //! under one sum; the compiler sees a single reduction and materialises no windows.
 
-use super::pool::{per_axis, window_count};
+use super::pool::per_axis;
 use super::{PadMode, Tensor};
 use crate::uop::{Arg, Graph, Op, UOp};
 use crate::{DType, Error, Result};
@@ -56,15 +56,6 @@ impl ConvOpts {
     }
 }
 
-/// Options of a transposed convolution.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ConvTransposeOpts {
-    /// The options of the convolution that it is the transpose of, so that padding crops the result.
-    pub conv: ConvOpts,
-    /// Number of elements added at the end of each axis. Default 0.
-    pub output_padding: Vec<usize>,
-}
-
 /// [`Tensor::conv_of_upsampled`] replaces a filter of size `k` along each axis by one of size `k + s - 1` made of sums
 /// of weights, where `s` is the number of repetitions. It does so only while there are at most this many times as many
 /// sums as weights.
@@ -117,49 +108,9 @@ impl Tensor {
         y.add_channel_bias("conv", bias)
     }
 
-    /// Transposed convolution: `[batch, in, n1, ..] * [in, out/groups, k1, ..] (+ [out]) -> [batch, out, o1, ..]` with
-    /// `o = (n-1)*stride - before - after + dilation*(k-1) + output_padding + 1`. Errors as for [`Tensor::conv`].
-    pub fn conv_transpose(&self, weight: &Tensor, bias: Option<&Tensor>, opts: &ConvTransposeOpts) -> Result<Tensor> {
-        let (x, w) = (self.shape(), weight.shape());
-        let misfit = || Error::Shape { op: "conv_transpose", lhs: x.clone(), rhs: w.clone() };
-        Tensor::same_session("conv_transpose", self, weight)?;
-        let groups = opts.conv.groups;
-        if x.len() < 3 || w.len() != x.len() || groups == 0 || x[1] != w[0] || w[0] % groups != 0 || w.contains(&0) {
-            return Err(misfit());
-        }
-        let d = x.len() - 2;
-        let op = "conv_transpose";
-        let stride = per_axis(op, "stride", &opts.conv.stride, d, 1)?;
-        let dilation = per_axis(op, "dilation", &opts.conv.dilation, d, 1)?;
-        let padding = per_axis(op, "padding", &opts.conv.padding, d, (0, 0))?;
-        let extra = per_axis(op, "output_padding", &opts.output_padding, d, 0)?;
-        if stride.contains(&0) || dilation.contains(&0) {
-            return Err(Error::value(op, "stride and dilation must be positive"));
-        }
-        let (ci, co) = (w[0] / groups, w[1]);
-        let spatial: Vec<i64> = (2..2 + d as i64).collect();
-        let mut shape = vec![groups, ci, co];
-        shape.extend_from_slice(&w[2..]);
-        let flipped = weight.flip(&spatial)?.reshape(&shape)?.transpose(1, 2)?;
-        let mut shape = vec![groups * co, ci];
-        shape.extend_from_slice(&w[2..]);
-        let flipped = flipped.reshape(&shape)?;
-        let mut around = Vec::new();
-        for i in 0..d {
-            let reach = (dilation[i] * (w[2 + i] - 1)) as i64;
-            let (before, after) = (reach - padding[i].0, reach - padding[i].1 + extra[i] as i64);
-            let size = (x[2 + i].max(1) - 1) as i64 * stride[i] as i64 + 1 + before + after;
-            if size < 1 || window_count(size as usize, w[2 + i], 1, dilation[i]) == 0 {
-                return Err(misfit());
-            }
-            around.push((before, after));
-        }
-        self.conv_zero_inserted(&flipped, bias, &stride, &around, &dilation, groups)
-    }
-
     /// The convolution, with weights `[out, in/groups, k1, ..]` and stride 1, of this tensor with `stride - 1` zeros
     /// inserted between its elements and `around` zeros (before, after) at the ends of each axis.
-    fn conv_zero_inserted(
+    pub(super) fn conv_zero_inserted(
         &self,
         weight: &Tensor,
         bias: Option<&Tensor>,

@@ -60,6 +60,7 @@ mod bins;
 pub mod call;
 mod constant_cache;
 mod conv;
+mod conv_transpose;
 mod create;
 mod custom;
 mod decomp;
@@ -102,7 +103,8 @@ pub(crate) use vision::RoiGrid;
 
 pub use attention::Attention;
 pub use constant_cache::ConstantCache;
-pub use conv::{ConvOpts, ConvTransposeOpts};
+pub use conv::ConvOpts;
+pub use conv_transpose::ConvTransposeOpts;
 pub use create::Element;
 pub use index::ScatterOp;
 pub use kernel::CustomKernel;

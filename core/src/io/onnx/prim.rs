@@ -488,31 +488,8 @@ impl Cx<'_> {
 
     /// The transposed convolution of [n, c, ..] with [c, o / groups, ..]. The caller applies output padding.
     pub(super) fn conv_transpose(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
-        let disjoint = win.kernel == win.stride && win.dilation.iter().all(|&d| d == 1);
-        if disjoint && win.pads.iter().all(|&p| p == (0, 0)) {
-            return self.conv_transpose_disjoint(x, w, win, groups);
-        }
         let opts = ConvTransposeOpts { conv: conv_opts(win, groups), output_padding: Vec::new() };
         self.convolve(x, w, &|t| t[0].conv_transpose(&t[1], None, &opts)?.cast(t[0].dtype()))
-    }
-
-    /// A transposed convolution whose stride equals its kernel, so that the results of different inputs do not overlap:
-    /// one product over the channels gives all filter taps at all positions, which are then permuted into place.
-    fn conv_transpose_disjoint(&self, x: &Value, w: &Value, win: &Window, groups: usize) -> Result<Value> {
-        let (c, o, spatial) = (w.dim(0)?, w.dim(1)?, win.kernel.len());
-        let taps: usize = win.kernel.iter().product();
-        let w = self.reshape(w, &[groups, c / groups, o * taps])?;
-        let w = self.swap(&w, 1, 2)?;
-        let w = self.reshape(&w, &[&[groups * o * taps, c / groups][..], &vec![1; spatial]].concat())?;
-        let one = vec![1; spatial];
-        let point = Window { kernel: one.clone(), stride: one.clone(), dilation: one, pads: vec![(0, 0); spatial] };
-        let y = self.conv(x, &w, &point, groups)?;
-        let (n, places) = (y.dim(0)?, x.shape_in(2..)?.to_vec());
-        let y = self.reshape(&y, &[&[n, groups * o][..], &win.kernel, &places].concat())?;
-        let pairs = (0..spatial).flat_map(|i| [2 + spatial + i, 2 + i]);
-        let y = self.permute(&y, &[0, 1].into_iter().chain(pairs).collect::<Vec<_>>())?;
-        let out: Vec<usize> = places.iter().zip(&win.kernel).map(|(p, k)| p * k).collect();
-        self.reshape(&y, &[&[n, groups * o][..], &out].concat())
     }
 
     /// All windows over the spatial (last) axes of an already padded tensor: [.., out.., kernel..].

@@ -1,0 +1,144 @@
+//! Transposed convolution over any number of axes, written in one of two ways: as a convolution of the input with zeros
+//! between its elements, which the compiler splits by the positions of results modulo the stride, or as one product
+//! over the channels, whose results are then added where they overlap.
+
+use super::conv::ConvOpts;
+use super::pool::{per_axis, window_count};
+use super::{PadMode, Tensor};
+use crate::{DType, Error, Result};
+
+/// Options of a transposed convolution.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConvTransposeOpts {
+    /// The options of the convolution that it is the transpose of, so that padding crops the result.
+    pub conv: ConvOpts,
+    /// Number of elements added at the end of each axis. Default 0.
+    pub output_padding: Vec<usize>,
+}
+
+/// Adding the overlapping products costs about as much for each filter tap and channel as this many float operations of
+/// a product do, on processors (measured natively and in WebAssembly) as well as on GPUs, where it is the 8 bytes by
+/// which a product is stored and read.
+const FLOPS_PER_ADDED_TAP: usize = 56;
+/// With at most this many results for each input element, a convolution reads its input too often.
+const FEW_RESULTS: usize = 16;
+/// The fewest input channels of a group for which a product over them pays.
+const MIN_CHANNELS: usize = 32;
+/// The most sums that are added for a result. They are separate terms of the graph.
+const MAX_OVERLAPS: usize = 16;
+/// The most elements of the products, which take several times the memory of the result.
+const MAX_PRODUCTS: usize = 1 << 24;
+
+impl Tensor {
+    /// Transposed convolution: `[batch, in, n1, ..] * [in, out/groups, k1, ..] (+ [out]) -> [batch, out, o1, ..]` with
+    /// `o = (n-1)*stride - before - after + dilation*(k-1) + output_padding + 1`. Errors as for [`Tensor::conv`].
+    pub fn conv_transpose(&self, weight: &Tensor, bias: Option<&Tensor>, opts: &ConvTransposeOpts) -> Result<Tensor> {
+        let (x, w) = (self.shape(), weight.shape());
+        let misfit = || Error::Shape { op: "conv_transpose", lhs: x.clone(), rhs: w.clone() };
+        Tensor::same_session("conv_transpose", self, weight)?;
+        let groups = opts.conv.groups;
+        if x.len() < 3 || w.len() != x.len() || groups == 0 || x[1] != w[0] || w[0] % groups != 0 || w.contains(&0) {
+            return Err(misfit());
+        }
+        let d = x.len() - 2;
+        let op = "conv_transpose";
+        let stride = per_axis(op, "stride", &opts.conv.stride, d, 1)?;
+        let dilation = per_axis(op, "dilation", &opts.conv.dilation, d, 1)?;
+        let padding = per_axis(op, "padding", &opts.conv.padding, d, (0, 0))?;
+        let extra = per_axis(op, "output_padding", &opts.output_padding, d, 0)?;
+        if stride.contains(&0) || dilation.contains(&0) {
+            return Err(Error::value(op, "stride and dilation must be positive"));
+        }
+        let (mut around, mut out) = (Vec::new(), Vec::new());
+        for i in 0..d {
+            let reach = (dilation[i] * (w[2 + i] - 1)) as i64;
+            let (before, after) = (reach - padding[i].0, reach - padding[i].1 + extra[i] as i64);
+            let size = (x[2 + i].max(1) - 1) as i64 * stride[i] as i64 + 1 + before + after;
+            if size < 1 || window_count(size as usize, w[2 + i], 1, dilation[i]) == 0 {
+                return Err(misfit());
+            }
+            around.push((before, after));
+            out.push((size as usize).saturating_sub(reach as usize));
+        }
+        if dilation.iter().all(|&n| n == 1)
+            && let Some(y) = self.conv_transpose_by_products(weight, bias, &stride, &padding, &out, groups)?
+        {
+            return Ok(y);
+        }
+        let (ci, co) = (w[0] / groups, w[1]);
+        let spatial: Vec<i64> = (2..2 + d as i64).collect();
+        let mut shape = vec![groups, ci, co];
+        shape.extend_from_slice(&w[2..]);
+        let flipped = weight.flip(&spatial)?.reshape(&shape)?.transpose(1, 2)?;
+        let mut shape = vec![groups * co, ci];
+        shape.extend_from_slice(&w[2..]);
+        let flipped = flipped.reshape(&shape)?;
+        self.conv_zero_inserted(&flipped, bias, &stride, &around, &dilation, groups)
+    }
+
+    /// [`Tensor::conv_transpose`] with the products of all filter taps computed first, at all positions of the input.
+    /// They number no more than the weights ask for, where the other way pads the filter to a multiple of the stride:
+    /// 16 taps in place of 9 for a filter of 3x3 and a stride of 2. `None` where that saves less than adding the
+    /// overlapping products costs.
+    fn conv_transpose_by_products(
+        &self,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        stride: &[usize],
+        padding: &[(i64, i64)],
+        out: &[usize],
+        groups: usize,
+    ) -> Result<Option<Tensor>> {
+        let (x, w, d) = (self.shape(), weight.shape(), stride.len());
+        let (ci, co, kernel, places) = (w[0] / groups, w[1], &w[2..], &x[2..]);
+        let times: Vec<usize> = kernel.iter().zip(stride).map(|(k, s)| k.div_ceil(*s)).collect();
+        let product = |list: &[usize]| list.iter().fold(1usize, |n, &m| n.saturating_mul(m));
+        let (taps, overlaps, results) = (product(kernel), product(&times), product(stride));
+        let padded = overlaps.saturating_mul(results);
+        let products = product(&x).saturating_mul(co * taps) / ci;
+        let exact = overlaps == 1
+            || matches!((self.dtype(), weight.dtype()), (DType::F32, DType::F32) | (DType::F64, DType::F64));
+        // without overlaps the products are the results
+        let is_result = kernel == stride && padding.iter().all(|&p| p == (0, 0));
+        let saves = 2 * ci * (padded - taps) >= FLOPS_PER_ADDED_TAP * padded || co * results <= FEW_RESULTS;
+        let fits = overlaps <= MAX_OVERLAPS && products <= MAX_PRODUCTS && ci >= MIN_CHANNELS;
+        if x.contains(&0) || results == 1 || !exact || !(is_result || saves && fits) {
+            return Ok(None);
+        }
+        let flat = weight.reshape(&[groups, ci, co * taps])?.transpose(1, 2)?;
+        let point = [&[groups * co * taps, ci][..], &vec![1; d]].concat();
+        let all = self.conv(&flat.reshape(&point)?, None, &ConvOpts::new().groups(groups))?;
+        let channels = [x[0], groups * co];
+        let mut t = all.reshape(&[&channels[..], kernel, places].concat())?;
+        let more = kernel.iter().zip(&times).zip(stride).map(|((k, t), s)| (0, t * s - k));
+        let pairs: Vec<_> = [(0, 0); 2].into_iter().chain(more).chain(vec![(0, 0); d]).collect();
+        // [b, c, times, stride, .., places..]
+        let split = times.iter().zip(stride).flat_map(|(&t, &s)| [t, s]);
+        let split: Vec<usize> = channels.into_iter().chain(split).chain(places.iter().copied()).collect();
+        t = t.pad_zeros(&pairs)?.reshape(&split)?;
+        let mut sum: Option<Tensor> = None;
+        for term in 0..overlaps {
+            // tap `at[i]` of axis `i` goes to a result that many strides later
+            let (mut part, mut left) = (t.clone(), term);
+            let mut pairs = vec![(0, 0); 2 + d];
+            for (i, &n) in times.iter().enumerate() {
+                let at = left % n;
+                left /= n;
+                part = part.narrow(2 + 2 * i as i64, at, 1)?;
+                pairs.push((at, n - 1 - at));
+            }
+            let part = part.reshape(&[&channels[..], stride, places].concat())?.pad_zeros(&pairs)?;
+            sum = Some(match sum {
+                Some(sum) => sum.add(&part)?,
+                None => part,
+            });
+        }
+        let Some(sum) = sum else { return Ok(None) };
+        let order: Vec<i64> = [0, 1].into_iter().chain((0..d as i64).flat_map(|i| [2 + d as i64 + i, 2 + i])).collect();
+        let whole: Vec<usize> = (0..d).map(|i| (places[i] + times[i] - 1) * stride[i]).collect();
+        let y = sum.permute(&order)?.reshape(&[&channels[..], &whole].concat())?;
+        let crop = (0..d).map(|i| (-padding[i].0, out[i] as i64 + padding[i].0 - whole[i] as i64));
+        let crop: Vec<_> = [(0, 0); 2].into_iter().chain(crop).collect();
+        y.pad(&crop, PadMode::Constant, 0)?.add_channel_bias("conv_transpose", bias).map(Some)
+    }
+}
