@@ -191,6 +191,20 @@ impl View<'_> {
         lines > caches.sets_of(step).max(rows * (tile.width * 4).div_ceil(64)) * caches.l1_sets_ways[1] / 2
     }
 
+    /// Do lanes read more lines from the same sets of the L1 cache than these sets hold, so that no line is still there
+    /// for its neighbouring elements? This happens where a plane of an image is a multiple of 4 kB and lanes are along
+    /// the channels.
+    pub(super) fn lanes_evict_lines(&self, a: &Access, lane: UOp, width: usize) -> bool {
+        let bytes = |r: UOp| a.affine.stride(&self.k.g, r).map_or(0, |s| s.unsigned_abs() as usize * a.size);
+        let caches = self.t.machine.caches;
+        let step = bytes(lane);
+        let others = self.out_axes.iter().chain(&self.reduce_axes).filter(|&&r| r != lane);
+        self.may_overlap_and_stage
+            && step >= 64
+            && width > caches.sets_of(step) * caches.l1_sets_ways[1]
+            && others.map(|&r| bytes(r)).any(|next| (1..64).contains(&next))
+    }
+
     /// Factor on the cost of an access that thrashes: multiply-adds do not hide such loads.
     pub(super) fn thrashing(&self) -> f64 {
         self.t.machine.thrashing[match self.store.as_ref().map_or(0, |a| a.bytes) >> 20 {

@@ -309,6 +309,8 @@ impl<'a> View<'a> {
                 };
                 let gated = if self.gathers(lane) && lanes == 16 { 2.0 } else { 5.0 };
                 let each = if self.may_overlap_and_stage && gate_cost > 1.0 { gated } else { 1.5 * gate_cost };
+                let miss = self.t.machine.caches.l2_line_cycles[1];
+                let each = if self.lanes_evict_lines(a, lane, tile.width) { each + miss } else { each };
                 n * tile.vectors as f64 * (lanes as f64 * each * streams + converted)
             }
         }
