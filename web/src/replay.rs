@@ -21,12 +21,20 @@ pub struct Captured {
 
 #[wasm_bindgen]
 impl Runtime {
-    /// A one-axis tensor whose bytes are copied to the device immediately and kept nowhere else.
-    pub fn upload(&self, dt: &str, data: &[u8]) -> std::result::Result<u32, JsValue> {
+    /// A one-axis tensor whose bytes are copied to the device immediately and kept nowhere else; zeros without `data`.
+    pub fn upload(&self, dt: &str, len: u32, data: Option<Uint8Array>) -> std::result::Result<u32, JsValue> {
         let make = || -> Result<Tensor> {
-            let dt = dtype(dt)?;
-            let t = Tensor::empty(&self.inner.session, dt, &[data.len() / dt.size()])?;
-            write(&self.inner, &t, data)?;
+            let (dt, len) = (dtype(dt)?, len as usize);
+            let t = Tensor::empty(&self.inner.session, dt, &[len])?;
+            let stored = self.inner.engine.borrow_mut().device().target().stored_as(dt)?;
+            match data {
+                Some(data) if stored == dt && data.length() as usize == len.saturating_mul(dt.size()) => {
+                    let id = t.buffer().ok_or_else(|| Error::value("upload", "the tensor is no buffer"))?;
+                    self.inner.fill_buffer(&mut self.inner.engine.borrow_mut(), id, &data)?;
+                }
+                Some(data) => write(&self.inner, &t, &data.to_vec())?,
+                None => write(&self.inner, &t, &vec![0; len.saturating_mul(dt.size())])?,
+            }
             Ok(t)
         };
         Ok(self.inner.add_tensor(make().map_err(throw)?))

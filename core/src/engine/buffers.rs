@@ -101,6 +101,9 @@ impl Engine {
         let dtype = state.buffer(id).map_or(DType::U8, |b| b.dtype);
         let stored = self.device.target().stored_as(dtype)?;
         self.changed(state, id);
+        if dtype == stored {
+            return self.device.upload(buf, 0, data);
+        }
         self.device.upload(buf, 0, &convert(data, dtype, stored))
     }
 

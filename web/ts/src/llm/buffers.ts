@@ -9,10 +9,6 @@ type Variable = [name: string, min: number, max: number];
 export type GraphInput = number | Variable;
 export type Captured = Awaited<ReturnType<Host["raw"]["capture"]>>;
 
-const DTYPE_BYTES: Readonly<Record<string, number>> = {
-  f32: 4, i32: 4, u32: 4, f16: 2, bf16: 2, u8: 1, i8: 1, bool: 1, f64: 8, i64: 8, u64: 8, u16: 2, i16: 2,
-};
-
 /**
  * Launch variables of several models on a device need distinct names, which are the same in each visit so that cached
  * plans apply.
@@ -43,8 +39,7 @@ export class ModelBuffers {
   /** Creates buffers on the device. */
   create(list: readonly BufferSpec[]): void {
     for (const [number, dtype, elements, bytes] of list) {
-      const data = bytes ?? new Uint8Array(elements * (DTYPE_BYTES[dtype] ?? 8));
-      this.#tensors.set(number, guard(() => this.host.raw.upload(dtype, data)));
+      this.#tensors.set(number, guard(() => this.host.raw.upload(dtype, elements, bytes)));
     }
   }
 
