@@ -99,9 +99,9 @@ fn a_model_without_a_device_chooses_what_transformers_does() {
         assert!(matches!(model.graph(1, Wanted::Next), Err(Error::Model { .. })), "there are no weights yet");
         let mut there: Elsewhere<Graph> = Elsewhere::new();
         let ranges: Vec<_> = model.index().entries.iter().map(|e| e.range.clone()).collect();
-        assert!(model.weight(0, &[0; 3]).is_err());
+        assert!(model.weight(0, vec![0; 3]).is_err());
         for (i, r) in ranges.iter().enumerate() {
-            let buffers = model.weight(i, &file[r.start as usize..r.end as usize]).expect("a weight");
+            let buffers = model.weight(i, file[r.start as usize..r.end as usize].to_vec()).expect("a weight");
             assert!(buffers.iter().all(|b| b.len * b.dtype.size() == b.bytes.len() && b.dtype != DType::Void));
             there.take(buffers);
         }
@@ -165,7 +165,7 @@ fn encoder(there: &mut Elsewhere<PackGraph>, path: &Path) -> (RemoteEncoder, Tok
     };
     assert!(model.encoder().is_err() && model.graph(16).is_err(), "there are no weights yet");
     for (i, (_, r)) in model.places().to_vec().into_iter().enumerate() {
-        let buffers = model.weight(i, &file[r.start as usize..r.end as usize]).expect("a weight");
+        let buffers = model.weight(i, file[r.start as usize..r.end as usize].to_vec()).expect("a weight");
         there.take(buffers);
     }
     model.build(64).expect("a model");

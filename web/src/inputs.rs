@@ -3,7 +3,6 @@
 use crate::args::{bytes_of, dtype, host_value, id_of, shape_of};
 use crate::runtime::{DeviceKind, Inner};
 use gradloom_core::Result;
-use gradloom_core::engine::Engine;
 use gradloom_core::io::onnx::{Input, Runner};
 use gradloom_core::tensor::Tensor;
 use js_sys::{Array, Uint8Array};
@@ -41,7 +40,8 @@ impl Inner {
     }
 
     /// Copies the values of a large input directly to a device buffer, if the device stores the dtype as it is and the
-    /// run takes a tensor there.
+    /// run takes a tensor there. Where the device's memory is accessible to JavaScript (WASM), they are written to it
+    /// without an intermediate copy; elsewhere in pieces.
     fn upload_input(&self, i: &Array, accept: impl Fn(&Tensor) -> Option<Input>) -> Result<Option<Input>> {
         // while another run is in progress, writing would block until it ends
         let free = !self.locked.get();
@@ -54,26 +54,20 @@ impl Inner {
         }
         let t = Tensor::empty(&self.session, dtype, &shape)?;
         let (Some(input), Some(id)) = (accept(&t), t.buffer()) else { return Ok(None) };
-        self.fill_buffer(&mut engine, id, &data)?;
-        Ok(Some(input))
-    }
-
-    /// Copies values, in the dtype in which the device stores them, to a device buffer: directly where JavaScript can
-    /// write to the device's memory (WASM), elsewhere in pieces.
-    pub(crate) fn fill_buffer(&self, engine: &mut Engine, id: u32, data: &Uint8Array) -> Result<()> {
         if let DeviceKind::Wasm(_, memory) = &self.device_kind
             && let Some(at) = engine.place(&mut self.session.state(), id, data.length() as usize)?
         {
-            Uint8Array::new_with_byte_offset_and_length(&memory.buffer(), at as u32, data.length()).set(data, 0);
-            return Ok(());
+            let to = Uint8Array::new_with_byte_offset_and_length(&memory.buffer(), at as u32, data.length());
+            to.set(&data, 0);
+            return Ok(Some(input));
         }
-        let mut piece = vec![0; data.length().min(CHUNK_BYTES) as usize];
+        let mut piece = vec![0; CHUNK_BYTES as usize];
         for at in (0..data.length()).step_by(CHUNK_BYTES as usize) {
             let end = data.length().min(at.saturating_add(CHUNK_BYTES));
             let part = &mut piece[..(end - at) as usize];
             data.subarray(at, end).copy_to(part);
             engine.write_part(&mut self.session.state(), id, at as usize, part)?;
         }
-        Ok(())
+        Ok(Some(input))
     }
 }

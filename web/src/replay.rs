@@ -2,7 +2,7 @@
 //! other pages do not load.
 
 use crate::args::dtype;
-use crate::runtime::{Inner, Runtime, throw};
+use crate::runtime::{DeviceKind, Inner, Runtime, throw};
 use gradloom_core::engine::Replay;
 use gradloom_core::tensor::Tensor;
 use gradloom_core::{Error, Result};
@@ -26,14 +26,19 @@ impl Runtime {
         let make = || -> Result<Tensor> {
             let (dt, len) = (dtype(dt)?, len as usize);
             let t = Tensor::empty(&self.inner.session, dt, &[len])?;
-            let stored = self.inner.engine.borrow_mut().device().target().stored_as(dt)?;
-            match data {
-                Some(data) if stored == dt && data.length() as usize == len.saturating_mul(dt.size()) => {
-                    let id = t.buffer().ok_or_else(|| Error::value("upload", "the tensor is no buffer"))?;
-                    self.inner.fill_buffer(&mut self.inner.engine.borrow_mut(), id, &data)?;
-                }
-                Some(data) => write(&self.inner, &t, &data.to_vec())?,
-                None => write(&self.inner, &t, &vec![0; len.saturating_mul(dt.size())])?,
+            let Some(data) = data else {
+                write(&self.inner, &t, &vec![0; len.saturating_mul(dt.size())])?;
+                return Ok(t);
+            };
+            // JavaScript can write to the memory of the WASM device, which stores each dtype as it is
+            if let (DeviceKind::Wasm(_, memory), Some(id)) = (&self.inner.device_kind, t.buffer())
+                && let Some(at) =
+                    self.inner.engine.borrow_mut().place(&mut self.inner.session.state(), id, data.length() as usize)?
+            {
+                let to = Uint8Array::new_with_byte_offset_and_length(&memory.buffer(), at as u32, data.length());
+                to.set(&data, 0);
+            } else {
+                write(&self.inner, &t, &data.to_vec())?;
             }
             Ok(t)
         };

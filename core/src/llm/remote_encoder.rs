@@ -110,7 +110,7 @@ impl RemoteEncoder {
     ///
     /// # Errors
     /// `E_MODEL` for another number of bytes or an unknown tensor.
-    pub fn weight(&mut self, number: usize, bytes: &[u8]) -> Result<Vec<Buffer>> {
+    pub fn weight(&mut self, number: usize, bytes: Vec<u8>) -> Result<Vec<Buffer>> {
         self.files.weight(number, bytes)
     }
 

@@ -156,17 +156,18 @@ impl RemoteFiles {
     ///
     /// # Errors
     /// `E_MODEL` for another number of bytes or an unknown tensor.
-    pub(super) fn weight(&mut self, number: usize, bytes: &[u8]) -> Result<Vec<Buffer>> {
+    pub(super) fn weight(&mut self, number: usize, bytes: Vec<u8>) -> Result<Vec<Buffer>> {
         let unknown = || err(format!("there is no tensor {number}"));
-        let few = |name: &str| err(format!("{} bytes are not all of the tensor `{name}`", bytes.len()));
-        let is_whole = |r: &Range<u64>| r.end - r.start == bytes.len() as u64;
+        let given = bytes.len();
+        let few = |name: &str| err(format!("{given} bytes are not all of the tensor `{name}`"));
+        let is_whole = |r: &Range<u64>| r.end - r.start == given as u64;
         let (name, t, packed) = match &self.folder {
             Some(folder) => {
                 let e = folder.entries.get(number).ok_or_else(unknown)?;
                 if !is_whole(&e.range) {
                     return Err(few(&e.name));
                 }
-                let t = Tensor::from_bytes(&self.session, e.dtype, &e.shape, Bytes::new(bytes.to_vec()))?;
+                let t = Tensor::from_bytes(&self.session, e.dtype, &e.shape, Bytes::new(bytes))?;
                 (e.name.clone(), t, None)
             }
             None => {
@@ -175,11 +176,11 @@ impl RemoteFiles {
                     return Err(few(&e.name));
                 }
                 if FACTORS.contains(&&*e.name) {
-                    self.factors.push((e.name.clone(), gguf::decode(e.kind, &e.shape, bytes)?.to_f64()));
+                    self.factors.push((e.name.clone(), gguf::decode(e.kind, &e.shape, &bytes)?.to_f64()));
                     return Ok(Vec::new());
                 }
                 let purpose = use_of(&self.index, &e.name, self.activations);
-                let (t, packed) = gguf::matrix_of(&self.session, e, &Bytes::new(bytes.to_vec()), purpose)?;
+                let (t, packed) = gguf::matrix_of(&self.session, e, &Bytes::new(bytes), purpose)?;
                 (e.name.clone(), t, packed)
             }
         };

@@ -28,12 +28,13 @@ impl Caches {
         if step.is_multiple_of(64) && step > 0 { sets / gcd(sets, step / 64) } else { sets }
     }
 
-    /// All numbers in a fixed order, for the text from which cache keys are made.
-    pub(super) fn numbers(&self) -> impl Iterator<Item = f64> {
+    /// Appends all numbers in a fixed order, for the text from which cache keys are made.
+    pub(super) fn numbers(&self, out: &mut Vec<f64>) {
         let &Caches { l1_sets_ways, panel, l3_share_bytes, memory_line_cycles, l2_line_cycles, l1_miss_mixed_cycles } =
             self;
-        let sizes = l1_sets_ways.into_iter().chain([panel, l3_share_bytes]).map(|n| n as f64);
-        sizes.chain(memory_line_cycles).chain(l2_line_cycles).chain([l1_miss_mixed_cycles])
+        out.extend([l1_sets_ways[0], l1_sets_ways[1], panel, l3_share_bytes].map(|n| n as f64));
+        let [memory, l2] = [memory_line_cycles, l2_line_cycles];
+        out.extend_from_slice(&[memory[0], memory[1], l2[0], l2[1], l1_miss_mixed_cycles]);
     }
 
     /// Measured on Zen 4: one row came from memory at 33 GB/s, and eight rows side by side at 20. Products of a vector

@@ -89,8 +89,12 @@ impl fmt::Debug for Machine {
             extra_kernel, ns_per_byte, ns_per_op, load, multiply_add, broadcast, guarded_load, resident_bytes,
             f64::from(half_ops),
         ];
-        let own = own.into_iter().chain(narrow).chain(padded_load_ns).chain(copy).chain(thrashing);
-        for number in own.chain(prices.numbers()).chain(caches.numbers()).chain(workgroups.numbers()) {
+        let lists: [&[f64]; 5] = [&own, &narrow, &padded_load_ns, &copy, &thrashing];
+        let mut numbers = lists.concat();
+        prices.numbers(&mut numbers);
+        caches.numbers(&mut numbers);
+        workgroups.numbers(&mut numbers);
+        for number in numbers {
             write!(f, "{:x} ", number.to_bits())?;
         }
         let flags =

@@ -71,8 +71,8 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// All numbers in a fixed order, for the text from which cache keys are made.
-    pub(super) fn numbers(&self) -> impl Iterator<Item = f64> {
+    /// Appends all numbers in a fixed order, for the text from which cache keys are made.
+    pub(super) fn numbers(&self, out: &mut Vec<f64>) {
         #[rustfmt::skip]
         let &Prices {
             launch, fork_join, argument, cycle, arithmetic, multiply_add, matrix, divide, integer_divide, scalar,
@@ -85,7 +85,8 @@ impl Prices {
             horizontal_step, vector_load, broadcast, element_load, permuted_load, guard, vector_store, element_store,
             spill, loop_overhead, latency, store_to_load_latency, mixed, overlap, group, warp, busy,
         ];
-        numbers.into_iter().chain(caches.into_iter().flat_map(|(bytes, ns)| [bytes, ns]))
+        out.extend_from_slice(&numbers);
+        caches.into_iter().for_each(|(bytes, ns)| out.extend_from_slice(&[bytes, ns]));
     }
 
     /// An x86-64 core that executes two operations on its widest vectors per cycle; fitted on Emerald Rapids.

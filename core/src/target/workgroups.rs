@@ -77,8 +77,8 @@ pub struct Workgroups {
 }
 
 impl Workgroups {
-    /// All numbers in a fixed order, for the text from which cache keys are made.
-    pub(super) fn numbers(&self) -> impl Iterator<Item = f64> {
+    /// Appends all numbers in a fixed order, for the text from which cache keys are made.
+    pub(super) fn numbers(&self, out: &mut Vec<f64>) {
         #[rustfmt::skip]
         let &Workgroups {
             busy, busy_tiles, least_tiles, full, rows, shared_threads_per_processor, threads_per_rare_reduction,
@@ -86,15 +86,17 @@ impl Workgroups {
             registers, memory, lanes, shared_read_cycles, copy, loop_overhead_cycles, parallel_warps,
             half_stall_warps, tiles, tile_rows, tile_begins, attention,
         } = self;
-        let pairs = [busy_tiles, least_tiles, full, rows, memory].into_iter().flatten();
         #[rustfmt::skip]
-        let whole = [
+        let own = [
             busy, shared_threads_per_processor, threads_per_rare_reduction, reduction_workgroup, elementwise_workgroup,
             transaction_bytes, idle_processors_per_workgroup, row, registers, lanes,
         ];
-        let whole = whole.into_iter().chain(pairs).chain(attention);
-        let costs = [copy, parallel_warps, tiles, tile_begins].into_iter().chain(half_stall_warps);
-        whole.map(|n| n as f64).chain(costs).chain(shared_read_cycles).chain(loop_overhead_cycles).chain(tile_rows)
+        let pairs = [busy_tiles, least_tiles, full, rows, memory];
+        let whole: [&[usize]; 3] = [&own, pairs.as_flattened(), &attention];
+        whole.into_iter().flatten().for_each(|&n| out.push(n as f64));
+        let costs = [copy, parallel_warps, tiles, tile_begins];
+        let lists: [&[f64]; 5] = [&costs, &half_stall_warps, &shared_read_cycles, &loop_overhead_cycles, &tile_rows];
+        lists.into_iter().for_each(|list| out.extend_from_slice(list));
     }
 
     /// A hardware GPU. Determined on an H200, except for the values that apply to GPUs without asynchronous copies and

@@ -90,12 +90,16 @@ impl Tensor {
         groups: usize,
     ) -> Result<Option<Tensor>> {
         let (x, w, d) = (self.shape(), weight.shape(), stride.len());
-        let (ci, co, kernel, places) = (w[0] / groups, w[1], &w[2..], &x[2..]);
-        let times: Vec<usize> = kernel.iter().zip(stride).map(|(k, s)| k.div_ceil(*s)).collect();
-        let product = |list: &[usize]| list.iter().fold(1usize, |n, &m| n.saturating_mul(m));
-        let (taps, overlaps, results) = (product(kernel), product(&times), product(stride));
+        let (ci, co, kernel) = (w[0] / groups, w[1], &w[2..]);
+        let (mut taps, mut overlaps, mut results, mut order) = (1usize, 1usize, 1usize, vec![0, 1]);
+        for (i, (&k, &s)) in kernel.iter().zip(stride).enumerate() {
+            taps = taps.saturating_mul(k);
+            overlaps = overlaps.saturating_mul(k.div_ceil(s));
+            results = results.saturating_mul(s);
+            order.extend([(2 + d + i) as i64, (2 + i) as i64]);
+        }
         let padded = overlaps.saturating_mul(results);
-        let products = product(&x).saturating_mul(co * taps) / ci;
+        let products = x.iter().fold(co * taps, |n, &m| n.saturating_mul(m)) / ci;
         let exact = overlaps == 1
             || matches!((self.dtype(), weight.dtype()), (DType::F32, DType::F32) | (DType::F64, DType::F64));
         // without overlaps the products are the results
@@ -106,39 +110,33 @@ impl Tensor {
             return Ok(None);
         }
         let flat = weight.reshape(&[groups, ci, co * taps])?.transpose(1, 2)?;
-        let point = [&[groups * co * taps, ci][..], &vec![1; d]].concat();
+        let mut point = vec![1; 2 + d];
+        (point[0], point[1]) = (groups * co * taps, ci);
         let all = self.conv(&flat.reshape(&point)?, None, &ConvOpts::new().groups(groups))?;
-        let channels = [x[0], groups * co];
-        let mut t = all.reshape(&[&channels[..], kernel, places].concat())?;
-        let more = kernel.iter().zip(&times).zip(stride).map(|((k, t), s)| (0, t * s - k));
-        let pairs: Vec<_> = [(0, 0); 2].into_iter().chain(more).chain(vec![(0, 0); d]).collect();
-        // [b, c, times, stride, .., places..]
-        let split = times.iter().zip(stride).flat_map(|(&t, &s)| [t, s]);
-        let split: Vec<usize> = channels.into_iter().chain(split).chain(places.iter().copied()).collect();
-        t = t.pad_zeros(&pairs)?.reshape(&split)?;
-        let mut sum: Option<Tensor> = None;
-        for term in 0..overlaps {
-            // tap `at[i]` of axis `i` goes to a result that many strides later
-            let (mut part, mut left) = (t.clone(), term);
-            let mut pairs = vec![(0, 0); 2 + d];
-            for (i, &n) in times.iter().enumerate() {
-                let at = left % n;
-                left /= n;
-                part = part.narrow(2 + 2 * i as i64, at, 1)?;
-                pairs.push((at, n - 1 - at));
+        let mut shape = vec![x[0], groups * co];
+        shape.extend(kernel);
+        shape.extend(&x[2..]);
+        // [b, c, n1, k1, n2, k2, ..]; each pair of axes becomes one
+        let mut t = all.reshape(&shape)?.permute(&order)?;
+        for (i, (&k, &s)) in kernel.iter().zip(stride).enumerate() {
+            let (axis, last) = (2 + i as i64, k.div_ceil(s) - 1);
+            let mut sum: Option<Tensor> = None;
+            for at in 0..=last {
+                // these taps go to the results of an input element so many strides later
+                let part = t.narrow(axis + 1, at * s, s.min(k - at * s))?;
+                let mut around = vec![(0, 0); part.rank()];
+                (around[2 + i], around[3 + i]) = ((at, last - at), (0, s - s.min(k - at * s)));
+                let part = part.pad_zeros(&around)?;
+                sum = Some(match sum {
+                    Some(sum) => sum.add(&part)?,
+                    None => part,
+                });
             }
-            let part = part.reshape(&[&channels[..], stride, places].concat())?.pad_zeros(&pairs)?;
-            sum = Some(match sum {
-                Some(sum) => sum.add(&part)?,
-                None => part,
-            });
+            t = sum.unwrap_or(t).flatten(axis, axis + 1)?;
+            let mut crop = vec![(0, 0); t.rank()];
+            crop[2 + i] = (-padding[i].0, out[i] as i64 + padding[i].0 - t.shape()[2 + i] as i64);
+            t = t.pad(&crop, PadMode::Constant, 0)?;
         }
-        let Some(sum) = sum else { return Ok(None) };
-        let order: Vec<i64> = [0, 1].into_iter().chain((0..d as i64).flat_map(|i| [2 + d as i64 + i, 2 + i])).collect();
-        let whole: Vec<usize> = (0..d).map(|i| (places[i] + times[i] - 1) * stride[i]).collect();
-        let y = sum.permute(&order)?.reshape(&[&channels[..], &whole].concat())?;
-        let crop = (0..d).map(|i| (-padding[i].0, out[i] as i64 + padding[i].0 - whole[i] as i64));
-        let crop: Vec<_> = [(0, 0); 2].into_iter().chain(crop).collect();
-        y.pad(&crop, PadMode::Constant, 0)?.add_channel_bias("conv_transpose", bias).map(Some)
+        t.add_channel_bias("conv_transpose", bias).map(Some)
     }
 }

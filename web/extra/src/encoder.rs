@@ -73,7 +73,7 @@ impl RawEncoder {
     }
 
     /// Takes the tensor of that number of its bytes: the buffers that the main module is to make.
-    pub fn weight(&mut self, number: usize, bytes: &[u8]) -> std::result::Result<Array, JsValue> {
+    pub fn weight(&mut self, number: usize, bytes: Vec<u8>) -> std::result::Result<Array, JsValue> {
         self.0.weight(number, bytes).map(buffers).map_err(throw)
     }
 

@@ -370,9 +370,7 @@ impl Interleaved {
             }
             return;
         }
-        // Builds for the browser have only the general loop below, which is less code.
-        let by_words = cfg!(any(feature = "x86", test)) && SIZE == 4 && runs == 1 && n % 4 == 0 && group % 2 == 0;
-        let by_words = by_words && matches!(plane.from, From::At(_));
+        let by_words = SIZE == 4 && runs == 1 && n % 4 == 0 && group % 2 == 0 && matches!(plane.from, From::At(_));
         let mut own = [0; MAX_COMPUTED_BYTES];
         for (from, out) in rows.chunks_exact(group * row).zip(out.chunks_exact_mut(to)) {
             // Load one byte of every cache line in address order first: the loops below jump from row to row, and would
