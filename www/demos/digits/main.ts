@@ -139,7 +139,10 @@ pad.addEventListener("pointerdown", (event) => {
   line(where(event));
 });
 pad.addEventListener("pointermove", (event) => {
-  if (pad.hasPointerCapture(event.pointerId)) line(where(event));
+  if (!pad.hasPointerCapture(event.pointerId)) return;
+  // browsers join the moves of a frame to one event; where the page is busy, corners would be cut off
+  const moves = event.getCoalescedEvents?.() ?? [];
+  for (const move of moves.length > 0 ? moves : [event]) line(where(move));
 });
 pad.addEventListener("pointerup", () => void read());
 el("train").addEventListener("click", () => {
