@@ -115,9 +115,10 @@ impl OnnxModel {
 
     /// The same, with a cache of the caller's choice.
     pub fn with_host(model: Model, device: Box<dyn Device>, host: NativeHost) -> OnnxModel {
+        let session = Session::for_target(device.target());
         let parts = Parts {
             engine: Engine::with_host(device, Box::new(host)),
-            runner: Runner::new(Arc::new(model), &Session::new()),
+            runner: Runner::new(Arc::new(model), &session),
             compile: Duration::ZERO,
             limits: Limits::default(),
         };

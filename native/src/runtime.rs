@@ -45,12 +45,8 @@ impl Runtime {
 
     /// The same, with a cache of the caller's choice.
     pub fn with_host(device: Box<dyn Device>, host: NativeHost) -> Runtime {
-        Runtime {
-            engine: Engine::with_host(device, Box::new(host)),
-            session: Session::new(),
-            health: Health::default(),
-            full: IDLE,
-        }
+        let session = Session::for_target(device.target());
+        Runtime { engine: Engine::with_host(device, Box::new(host)), session, health: Health::default(), full: IDLE }
     }
 
     /// The session that tensors are made in.

@@ -332,6 +332,7 @@ fn new_runtime(
     store: Option<Store>,
 ) -> Runtime {
     let groups = cache_host::group_names(device.target());
+    let session = Session::for_target(device.target());
     let mut engine = match store {
         Some(s) => {
             let host = WebHost::new(s, device.target());
@@ -345,7 +346,7 @@ fn new_runtime(
     Runtime {
         inner: Rc::new(Inner {
             engine: RefCell::new(engine),
-            session: Session::new(),
+            session,
             tensors: RefCell::new(Slab::new()),
             models: RefCell::new(Slab::new()),
             signal,

@@ -187,6 +187,8 @@ pub struct State {
     pub seed: u64,
     /// Random draws so far. Each draw has its own key, derived from this number.
     pub draws: u32,
+    /// [`Machine::products_before_taps`](crate::target::Machine::products_before_taps) of the session's device.
+    pub products_before_taps: bool,
     /// Identity by which an engine recognises the session: ids of buffers have a meaning in one session only.
     identity: Arc<()>,
     roots: Vec<Option<Root>>,
@@ -214,6 +216,7 @@ impl State {
             graph: Graph::new(),
             seed: 0,
             draws: 0,
+            products_before_taps: false,
             identity: Arc::default(),
             roots: Vec::new(),
             free: Vec::new(),

@@ -17,11 +17,12 @@ pub struct ConvTransposeOpts {
 }
 
 /// Adding the overlapping products costs about as much for each filter tap and channel as this many float operations of
-/// a product do, on processors (measured natively and in WebAssembly) as well as on GPUs, where it is the 8 bytes by
-/// which a product is stored and read.
+/// a product do, measured in WebAssembly.
 const FLOPS_PER_ADDED_TAP: usize = 56;
 /// With at most this many results for each input element, a convolution reads its input too often.
 const FEW_RESULTS: usize = 16;
+/// With so many filter taps that holds on every device: measured with filters of 9x9 as they enlarge pictures.
+const MANY_TAPS: usize = 64;
 /// The fewest input channels of a group for which a product over them pays.
 const MIN_CHANNELS: usize = 32;
 /// The most sums that are added for a result. They are separate terms of the graph.
@@ -104,7 +105,11 @@ impl Tensor {
             || matches!((self.dtype(), weight.dtype()), (DType::F32, DType::F32) | (DType::F64, DType::F64));
         // without overlaps the products are the results
         let is_result = kernel == stride && padding.iter().all(|&p| p == (0, 0));
-        let saves = 2 * ci * (padded - taps) >= FLOPS_PER_ADDED_TAP * padded || co * results <= FEW_RESULTS;
+        let is_few = co * results <= FEW_RESULTS;
+        let saves = match self.session().state().products_before_taps {
+            true => is_few || 2 * ci * (padded - taps) >= FLOPS_PER_ADDED_TAP * padded,
+            false => is_few && taps >= MANY_TAPS,
+        };
         let fits = overlaps <= MAX_OVERLAPS && products <= MAX_PRODUCTS && ci >= MIN_CHANNELS;
         if x.contains(&0) || results == 1 || !exact || !(is_result || saves && fits) {
             return Ok(None);

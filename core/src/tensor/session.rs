@@ -2,6 +2,7 @@
 //! combining tensors of different sessions is an error. Never: planning or running (see `engine`).
 
 use crate::engine::state::State;
+use crate::target::Target;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A cheap handle to a session's shared state. Tensors keep their session alive.
@@ -14,6 +15,14 @@ impl Session {
     /// A new empty session with seed 0.
     pub fn new() -> Session {
         Session::default()
+    }
+
+    /// A new empty session for a device of this kind: ops that can be written in several ways are written in the one
+    /// that is fastest there.
+    pub fn for_target(t: &Target) -> Session {
+        let session = Session::new();
+        session.state().products_before_taps = t.machine.products_before_taps;
+        session
     }
 
     /// Restarts the random stream with a seed. The same seed gives the same numbers on every device.
