@@ -10,6 +10,9 @@ use js_sys::Uint8Array;
 use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 
+/// Zeros are written to a new buffer in pieces of this size.
+const ZEROS_BYTES: usize = 1 << 16;
+
 /// A captured computation: its plan and the tensors that it reads and writes.
 #[wasm_bindgen]
 pub struct Captured {
@@ -26,20 +29,29 @@ impl Runtime {
         let make = || -> Result<Tensor> {
             let (dt, len) = (dtype(dt)?, len as usize);
             let t = Tensor::empty(&self.inner.session, dt, &[len])?;
+            let id = t.buffer().ok_or_else(|| Error::value("upload", "the tensor is no buffer"))?;
+            let (mut engine, mut state) = (self.inner.engine.borrow_mut(), self.inner.session.state());
             let Some(data) = data else {
-                write(&self.inner, &t, &vec![0; len.saturating_mul(dt.size())])?;
+                // in pieces: a cache may be larger than what this module can allocate beside it
+                let bytes = len.saturating_mul(engine.device().target().stored_as(dt)?.size());
+                let zeros = vec![0; bytes.min(ZEROS_BYTES)];
+                for at in (0..bytes).step_by(ZEROS_BYTES) {
+                    engine.write_part(&mut state, id, at, &zeros[..(bytes - at).min(ZEROS_BYTES)])?;
+                }
+                drop(state);
                 return Ok(t);
             };
-            // JavaScript can write to the memory of the WASM device, which stores each dtype as it is
-            if let (DeviceKind::Wasm(_, memory), Some(id)) = (&self.inner.device_kind, t.buffer())
-                && let Some(at) =
-                    self.inner.engine.borrow_mut().place(&mut self.inner.session.state(), id, data.length() as usize)?
+            let is_stored_as_it_is = engine.device().target().stored_as(dt)? == dt;
+            // JavaScript can write to the memory of the WASM device
+            if let (DeviceKind::Wasm(_, memory), true) = (&self.inner.device_kind, is_stored_as_it_is)
+                && let Some(at) = engine.place(&mut state, id, data.length() as usize)?
             {
                 let to = Uint8Array::new_with_byte_offset_and_length(&memory.buffer(), at as u32, data.length());
                 to.set(&data, 0);
             } else {
-                write(&self.inner, &t, &data.to_vec())?;
+                engine.write(&mut state, id, &data.to_vec())?;
             }
+            drop(state);
             Ok(t)
         };
         Ok(self.inner.add_tensor(make().map_err(throw)?))

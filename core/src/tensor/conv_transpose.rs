@@ -78,9 +78,9 @@ impl Tensor {
     }
 
     /// [`Tensor::conv_transpose`] with the products of all filter taps computed first, at all positions of the input.
-    /// They number no more than the weights ask for, where the other way pads the filter to a multiple of the stride:
-    /// 16 taps in place of 9 for a filter of 3x3 and a stride of 2. `None` where that saves less than adding the
-    /// overlapping products costs.
+    /// There are exactly as many as the filter has taps, where the other way pads the filter to a multiple of the
+    /// stride: to 16 taps in place of 9 for a filter of 3x3 and a stride of 2. `None` where that saves less than adding
+    /// the overlapping products costs.
     fn conv_transpose_by_products(
         &self,
         weight: &Tensor,
@@ -100,14 +100,18 @@ impl Tensor {
             order.extend([(2 + d + i) as i64, (2 + i) as i64]);
         }
         let padded = overlaps.saturating_mul(results);
-        let products = x.iter().fold(co * taps, |n, &m| n.saturating_mul(m)) / ci;
+        let products = x[2..].iter().fold(x[0].saturating_mul(groups * co * taps), |n, &m| n.saturating_mul(m));
+        // 16-bit floats would be rounded before they are added
         let exact = overlaps == 1
             || matches!((self.dtype(), weight.dtype()), (DType::F32, DType::F32) | (DType::F64, DType::F64));
         // without overlaps the products are the results
         let is_result = kernel == stride && padding.iter().all(|&p| p == (0, 0));
-        let is_few = co * results <= FEW_RESULTS;
+        let is_few = co.saturating_mul(results) <= FEW_RESULTS;
         let saves = match self.session().state().products_before_taps {
-            true => is_few || 2 * ci * (padded - taps) >= FLOPS_PER_ADDED_TAP * padded,
+            true => {
+                let saved = (2 * ci).saturating_mul(padded.saturating_sub(taps));
+                is_few || saved >= padded.saturating_mul(FLOPS_PER_ADDED_TAP)
+            }
             false => is_few && taps >= MANY_TAPS,
         };
         let fits = overlaps <= MAX_OVERLAPS && products <= MAX_PRODUCTS && ci >= MIN_CHANNELS;
