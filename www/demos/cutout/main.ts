@@ -1,7 +1,7 @@
 // Cutting people out of a picture or the live camera, and composing them with a backdrop.
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
-import { onCamera, onPicture, paint, planes, poster } from "../../src/demo/widgets";
+import { onCamera, onPicture, paint, penOf, planes, poster } from "../../src/demo/widgets";
 import { cutLine, cutOut } from "./code.js";
 
 const demo = new TaskDemo("models/selfie_segmentation/recipe.json");
@@ -49,7 +49,7 @@ async function compose(): Promise<void> {
 }
 
 async function once(signal: AbortSignal): Promise<number> {
-  const picture = source.getContext("2d")?.getImageData(0, 0, source.width, source.height) as ImageData;
+  const picture = penOf(source).getImageData(0, 0, source.width, source.height);
   const { value: { image, share }, ms } = isSticker()
     ? await demo.perform(signal, (how) => cutLine(picture, how), "models/selfie_segmentation/segment.json")
     : await demo.perform(signal, (how) => cutOut(picture, how));

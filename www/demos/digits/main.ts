@@ -1,11 +1,11 @@
 // The digit reader: training with a live curve, then reading what is drawn.
 import { Demo, el } from "../../src/demo/page";
-import { plot } from "../../src/demo/widgets";
+import { penOf, plot } from "../../src/demo/widgets";
 import type { Api } from "./worker";
 
 const SIDE = 28;
 const pad = el<HTMLCanvasElement>("pad");
-const pen = pad.getContext("2d", { willReadFrequently: true }) as CanvasRenderingContext2D;
+const pen = penOf(pad);
 const result = el("digit");
 let trained = false;
 
@@ -30,7 +30,7 @@ function pixels(): Float32Array | null {
   const [w, h] = [right - left + 1, bottom - top + 1];
   const scale = 20 / Math.max(w, h);
   const draw = (dx: number, dy: number): Uint8ClampedArray => {
-    const small = new OffscreenCanvas(SIDE, SIDE).getContext("2d") as OffscreenCanvasRenderingContext2D;
+    const small = new OffscreenCanvas(SIDE, SIDE).getContext("2d", { willReadFrequently: true }) as OffscreenCanvasRenderingContext2D;
     small.fillRect(0, 0, SIDE, SIDE);
     small.imageSmoothingQuality = "high";
     small.drawImage(pad, left, top, w, h, (SIDE - w * scale) / 2 + dx, (SIDE - h * scale) / 2 + dy, w * scale, h * scale);
@@ -44,6 +44,7 @@ function pixels(): Float32Array | null {
     mx += v * (at % SIDE);
     my += v * Math.floor(at / SIDE);
   }
+  if (mass === 0) return null;
   const middle = (SIDE - 1) / 2;
   const moved = draw(Math.round(middle - mx / mass), Math.round(middle - my / mass));
   return Float32Array.from({ length: SIDE * SIDE }, (_, at) => (moved[4 * at] as number) / 255);
@@ -54,7 +55,10 @@ let reading = false;
 async function read(): Promise<void> {
   if (!trained || demo.busy || reading) return;
   const image = pixels();
-  if (!image) return;
+  if (!image) {
+    result.textContent = "There is nothing to read on the pad.";
+    return;
+  }
   reading = true;
   try {
     const probabilities = await demo.ask("read", { pixels: image });

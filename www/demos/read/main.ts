@@ -2,7 +2,7 @@
 import type { TextBox, TextLine } from "gradloom/tasks";
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
-import { bitmap, colour, files, paint } from "../../src/demo/widgets";
+import { bitmap, colour, files, paint, penOf } from "../../src/demo/widgets";
 import { linesOf, read as readIn } from "./code.js";
 
 const demo = new TaskDemo("models/ppocrv4_rec/recipe.json");
@@ -12,7 +12,7 @@ let picture: ImageBitmap | undefined;
 
 /** A receipt that the page draws itself. */
 function receipt(): void {
-  const pen = source.getContext("2d") as CanvasRenderingContext2D;
+  const pen = penOf(source);
   pen.fillStyle = "#f6f3ea";
   pen.fillRect(0, 0, source.width, source.height);
   pen.fillStyle = "#222";
@@ -32,7 +32,7 @@ function receipt(): void {
 }
 
 function frame({ box: [left, top, right, bottom] }: TextBox, width: number): void {
-  const pen = source.getContext("2d") as CanvasRenderingContext2D;
+  const pen = penOf(source);
   pen.strokeStyle = colour("--accent");
   pen.lineWidth = width * Math.max(1, source.width / 640);
   pen.strokeRect(left, top, right - left, bottom - top);
@@ -46,7 +46,7 @@ async function read(): Promise<void> {
     text.textContent = "";
     const { value: lines } = await demo.perform(signal, (how) => linesOf(source, how), "models/ppocrv4_det/recipe.json");
     // the recogniser must not see the frames
-    const plain = source.getContext("2d")?.getImageData(0, 0, source.width, source.height) as ImageData;
+    const plain = penOf(source).getImageData(0, 0, source.width, source.height);
     for (const line of lines) frame(line, 1);
     const { value: found } = await demo.perform(signal, (how) => {
       let last = performance.now();

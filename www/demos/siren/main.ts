@@ -2,7 +2,7 @@
 // times the size.
 import { Demo, el } from "../../src/demo/page";
 import { hills } from "../../src/demo/drawn";
-import { bitmap, files, paint, plot } from "../../src/demo/widgets";
+import { bitmap, files, paint, penOf, plot } from "../../src/demo/widgets";
 import type { Api } from "./worker";
 
 const SIDE = 64;
@@ -11,7 +11,7 @@ const LARGE = 256;
 const STEPS = Number(new URL(location.href).searchParams.get("steps")) || 400;
 const demo = new Demo<Api>(new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }));
 const source = el<HTMLCanvasElement>("source");
-const pen = source.getContext("2d", { willReadFrequently: true }) as CanvasRenderingContext2D;
+const pen = penOf(source);
 
 function place(image: CanvasImageSource, width: number, height: number): void {
   const side = Math.min(width, height);

@@ -3,7 +3,7 @@
 import { el } from "../../src/demo/page";
 import { TaskDemo } from "../../src/demo/task";
 import { site } from "../../src/demo/site";
-import { bitmap, files, onCamera, paint } from "../../src/demo/widgets";
+import { bitmap, files, onCamera, paint, penOf } from "../../src/demo/widgets";
 import { hills } from "../../src/demo/drawn";
 import { paint as paintIn } from "./code.js";
 
@@ -11,7 +11,7 @@ const SIZE = 256;
 const STYLES = 26;
 const demo = new TaskDemo("models/style_multistyle26/recipe.json");
 const source = el<HTMLCanvasElement>("source");
-const pen = source.getContext("2d", { willReadFrequently: true }) as CanvasRenderingContext2D;
+const pen = penOf(source);
 
 /** Draws the central square of a picture at the network's size. */
 function place(image: CanvasImageSource, width: number, height: number): void {

@@ -6,7 +6,8 @@ const SKY_SHARE = 0.7;
 /** Draws the hills at a size in pixels. They are designed for 256 by 256; of other shapes the longer side is filled. */
 export function hills(width: number, height: number): OffscreenCanvas {
   const canvas = new OffscreenCanvas(width, height);
-  const pen = canvas.getContext("2d") as OffscreenCanvasRenderingContext2D;
+  // in the processor's memory, since it is read: the browser's GPU process may end, and with it all that is drawn there
+  const pen = canvas.getContext("2d", { willReadFrequently: true }) as OffscreenCanvasRenderingContext2D;
   const scale = Math.max(width, height) / 256;
   pen.scale(scale, scale);
   pen.translate((width / scale - 256) / 2, (height / scale - 256) * SKY_SHARE);

@@ -59,11 +59,15 @@ export async function planes(path: string, which: number, side: number, signal?:
   return image;
 }
 
+/** What draws on a canvas whose pixels are read: it lies in the processor's memory, since a picture on the GPU is blank once the browser's GPU process ends. */
+export const penOf = (canvas: HTMLCanvasElement): CanvasRenderingContext2D =>
+  canvas.getContext("2d", { willReadFrequently: true }) as CanvasRenderingContext2D;
+
 /** Shows one of the site's small pictures on a canvas until a picture is chosen. */
 export function poster(canvas: HTMLCanvasElement, path: string): void {
   const image = new Image();
   image.onload = () => {
-    if (!canvas.dataset.painted) canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
+    if (!canvas.dataset.painted) penOf(canvas).drawImage(image, 0, 0, canvas.width, canvas.height);
   };
   image.src = new URL(path, site).href;
 }
@@ -71,7 +75,7 @@ export function poster(canvas: HTMLCanvasElement, path: string): void {
 export function paint(canvas: HTMLCanvasElement, image: ImageBitmap | ImageData): void {
   canvas.dataset.painted = "yes";
   if (canvas.width !== image.width || canvas.height !== image.height) [canvas.width, canvas.height] = [image.width, image.height];
-  const pen = canvas.getContext("2d") as CanvasRenderingContext2D;
+  const pen = penOf(canvas);
   if (image instanceof ImageData) pen.putImageData(image, 0, 0);
   else {
     pen.clearRect(0, 0, canvas.width, canvas.height);

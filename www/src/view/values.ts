@@ -19,7 +19,7 @@ function element<K extends keyof HTMLElementTagNameMap>(name: K, classes: string
 
 /** A colour as red, green and blue. */
 function rgb(name: string): [number, number, number] {
-  const pen = new OffscreenCanvas(1, 1).getContext("2d") as OffscreenCanvasRenderingContext2D;
+  const pen = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true }) as OffscreenCanvasRenderingContext2D;
   pen.fillStyle = colour(name);
   pen.fillRect(0, 0, 1, 1);
   const [r, g, b] = pen.getImageData(0, 0, 1, 1).data;
