@@ -121,7 +121,7 @@ fn versions(g: &Graph, roots: &[UOp], cuts: &Cuts) -> FxHashMap<UOp, u32> {
             Op::Custom => 1,
             Op::After => g.src(u).iter().map(|&s| at(s, &v)).max().unwrap_or(0),
             Op::Scatter => (g.numel(g.src_at(u, 1)) > 0) as u32,
-            Op::Recurrence => super::recurrence::launches(g, u),
+            Op::Recurrence => super::recurrence::number_of_launches(g, u),
             // a movement op that is materialised has storage of its own
             op if op.is_movement() && !cuts.is_cut(u) => at(g.src_at(u, 0), &v),
             _ => 0,

@@ -15,9 +15,11 @@ use crate::uop::{Arg, Graph, Op, UOp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::OnceLock;
 
-/// The most multiply-adds of one launch, which cannot be interrupted. A recurrence with more of them is several launches,
-/// one after the other, and where a single step has more, it is unrolled: its kernels can be computed in slices.
+/// The multiply-adds of one launch, which cannot be interrupted: a recurrence with more of them is several launches, one
+/// after the other, of two steps or more.
 const WORK_PER_LAUNCH: u64 = 1 << 22;
+/// The most multiply-adds of a step. Where it has more, the recurrence is unrolled: its kernels are computed in slices.
+const WORK_PER_STEP: u64 = 1 << 24;
 
 /// The function that lowers recurrences, set at run time, so that a WebAssembly module without recurrences does not
 /// contain it: see the table in `codegen/live.rs`.
@@ -48,21 +50,26 @@ pub(super) fn unroll(g: &mut Graph, roots: &[UOp], t: &Target) -> Vec<UOp> {
 /// Is the recurrence computed by kernels that loop over its steps? A step without reductions has nothing to keep
 /// between two loops over its elements.
 fn is_kernel(r: &Recurrence, t: &Target) -> bool {
-    if t.caps.has_local || r.work == 0 || r.work > WORK_PER_LAUNCH || r.steps < 2 || kernels().is_none() {
+    if t.caps.has_local || r.work == 0 || r.work > WORK_PER_STEP || r.steps < 2 || kernels().is_none() {
         return false;
     }
     Costs::of(t).loops_over_steps(r.work)
 }
 
-/// The number of steps in one launch of a recurrence.
-pub(super) fn steps_per_launch(r: &Recurrence) -> usize {
-    (WORK_PER_LAUNCH / r.work.max(1)).clamp(1, r.steps.max(1) as u64) as usize
+/// The number of steps in one launch of a recurrence, and the step with which each launch begins. All have as many
+/// steps, so that all are the same kernel; the last one may compute steps again that the one before has computed.
+pub(super) fn launches(r: &Recurrence) -> (usize, impl Iterator<Item = usize>) {
+    let most = (WORK_PER_LAUNCH / r.work.max(1)).clamp(2, r.steps.max(2) as u64) as usize;
+    let number = r.steps.div_ceil(most);
+    let size = r.steps.div_ceil(number.max(1));
+    let last = r.steps - size;
+    (size, (0..number).map(move |i| (i * size).min(last)))
 }
 
 /// The number of launches of the recurrence `u`, after the one that stores the initial states.
-pub(super) fn launches(g: &Graph, u: UOp) -> u32 {
+pub(super) fn number_of_launches(g: &Graph, u: UOp) -> u32 {
     match g.arg(u) {
-        Arg::Recurrence(r) => r.steps.div_ceil(steps_per_launch(r)) as u32,
+        Arg::Recurrence(r) => launches(r).1.count() as u32,
         _ => 0,
     }
 }

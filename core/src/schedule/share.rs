@@ -41,8 +41,9 @@ pub fn share(kernels: &mut [Kernel]) {
     for (i, k) in kernels.iter().enumerate() {
         let offsets: Vec<i64> =
             addresses(&k.ast.g).filter_map(|u| constant_part(&k.ast.g, u)).map(|(_, c)| c).collect();
-        // conditions on needed iterations are a kernel's own, so a kernel that has any is not merged
-        if !offsets.is_empty() && k.ast.live.is_empty() {
+        // conditions on needed iterations are a kernel's own, so a kernel that has any is not merged, and a kernel with
+        // scalars has been merged already
+        if !offsets.is_empty() && k.ast.live.is_empty() && k.scalars.is_empty() {
             let any: Vec<Offset> =
                 (0..offsets.len()).map(|scalar| Offset::Scalar { scalar, step: 1, max: 0 }).collect();
             let open = with_offsets(&k.ast, &any);
@@ -127,11 +128,16 @@ impl Offset {
         match self {
             Offset::Constant(c) => g.int(c, dt),
             Offset::Scalar { scalar, step, max } => {
-                let arg = Arg::Var { name: scalar_name(scalar).into(), min: 0, max };
-                let var = g.node(Op::Var, DType::I32, &[], arg);
-                let (var, step) = (g.cast(var, dt), g.int(step, dt));
+                let (var, step) = (launch_scalar(g, scalar, max, dt), g.int(step, dt));
                 g.binary(Op::Mul, var, step)
             }
         }
     }
+}
+
+/// A launch scalar of a kernel, from 0 to `max`: each call gives its own value ([`Kernel::scalars`]).
+pub(super) fn launch_scalar(g: &mut Graph, number: usize, max: i64, dt: DType) -> UOp {
+    let arg = Arg::Var { name: scalar_name(number).into(), min: 0, max };
+    let var = g.node(Op::Var, DType::I32, &[], arg);
+    g.cast(var, dt)
 }

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 /// The most vectors along an axis that has lanes: all of these axes have the same number of lanes, and the result's
 /// needs many registers for each vector.
 const MAX_VECTORS: usize = 4;
-/// Registers beside the accumulators, for operands that are loaded where they are used.
+/// Registers beside the accumulators, for operands that are loaded where they are used: at least so many.
 const SPARE_REGISTERS: usize = 6;
 /// What a loop body costs beside its loads, in units of a vector load.
 const LOOP: f64 = 0.25;
@@ -55,7 +55,9 @@ fn choose_in(k: &Kernel, t: &Target) -> Vec<Opt> {
     let divides = |v: &usize| lengths.iter().all(|n| n.is_multiple_of(v * t.caps.lanes));
     // the last vector of an axis may begin before the end of the one before
     let overlaps = || lengths.iter().all(|&n| n >= t.caps.lanes).then_some(1);
-    let vectors = (1..=MAX_VECTORS).rev().find(divides).or_else(overlaps);
+    let sums: Vec<Sum> = arrays.iter().zip(&along).filter_map(|(&u, &wide)| Sum::of(k, u, wide?)).collect();
+    let cost = |v: &usize| -> f64 { sums.iter().map(|s| s.tile(t, *v).cost * s.terms as f64).sum() };
+    let vectors = (1..=MAX_VECTORS).rev().filter(divides).min_by(|a, b| cost(a).total_cmp(&cost(b))).or_else(overlaps);
     let Some(vectors) = vectors.filter(|_| t.caps.lanes > 1) else {
         out.unroll((1, 1));
         return out.opts;
@@ -64,17 +66,13 @@ fn choose_in(k: &Kernel, t: &Target) -> Vec<Opt> {
         out.push(Opt::lane(out.id(r), vectors * t.caps.lanes));
     }
     let mut tiles = vec![(1, vectors)];
-    for (list, &wide) in axes.iter().zip(&along) {
-        let Some(wide) = wide else { continue };
-        let (n, by) = (k.g.range_len(wide), vectors * t.caps.lanes);
-        let left = if n.is_multiple_of(by) { n / by } else { 1 };
-        let rows = list.iter().copied().filter(|&r| r != wide).max_by_key(|&r| k.g.range_len(r));
-        let (height, width) = tile(t, rows.map_or(1, |r| k.g.range_len(r)), left, vectors);
-        if let Some(rows) = rows.filter(|_| height > 1) {
+    for sum in &sums {
+        let Tile { height, width, .. } = sum.tile(t, vectors);
+        if let Some(rows) = sum.rows.filter(|_| height > 1) {
             out.push(Opt::upcast(out.id(rows), height));
         }
         if width > 1 {
-            out.push(Opt::upcast(out.id(wide), width));
+            out.push(Opt::upcast(out.id(sum.wide), width));
         }
         tiles.push((height, width * vectors));
     }
@@ -94,28 +92,70 @@ fn longest(k: &Kernel, axes: &[UOp]) -> Option<UOp> {
     axes.iter().copied().max_by_key(|&r| k.g.range_len(r))
 }
 
-/// The rows, and the groups of `vectors` vectors in each, that a register tile has: of the tiles that the registers hold
-/// the one with the fewest loads for each multiply-add.
-fn tile(t: &Target, rows: usize, groups: usize, vectors: usize) -> (usize, usize) {
-    let mut best = (f64::INFINITY, 1, 1);
-    for height in (1..=8).filter(|&h| rows.is_multiple_of(h)) {
-        for width in (1..=8).filter(|&w| groups.is_multiple_of(w)) {
-            let (loads, all) =
-                (height as f64 * t.machine.broadcast + (width * vectors) as f64, height * width * vectors);
-            let cost = (loads + LOOP) / all as f64;
-            let fits = registers(t, height, width * vectors, 1) <= t.caps.vector_registers;
-            if (fits || height * width == 1) && cost < best.0 {
-                best = (cost, height, width);
+/// An array, as its register tile sees it.
+struct Sum {
+    /// The axis along which the array has lanes, and the longest one of the others.
+    wide: UOp,
+    rows: Option<UOp>,
+    /// Their lengths.
+    lengths: (usize, usize),
+    /// The terms that are added up for all of its elements, at least one for each.
+    terms: usize,
+    /// Bytes of the operand that depends on the axis with lanes, if all rows share it.
+    bytes: usize,
+}
+
+/// A register tile: its rows, and the groups of vectors in each row.
+struct Tile {
+    height: usize,
+    width: usize,
+    /// What its loads cost for each multiply-add of a vector, in units of a vector load.
+    cost: f64,
+}
+
+impl Sum {
+    fn of(k: &Kernel, stage: UOp, wide: UOp) -> Option<Sum> {
+        let g = &k.g;
+        let axes = &g.src(stage)[1..];
+        let rows = axes.iter().copied().filter(|&r| r != wide).max_by_key(|&r| g.range_len(r));
+        let lengths = (g.range_len(wide), rows.map_or(1, |r| g.range_len(r)));
+        let inside = g.reachable(&[g.src_at(stage, 0)]).into_iter().filter(|&u| g.op(u) == Op::Reduce);
+        let reduced = inside.flat_map(|u| g.src(u)[1..].to_vec()).filter(|&r| g.kind(r).is_reduce());
+        let depth = reduced.map(|r| g.range_len(r)).max().unwrap_or(1);
+        let elements = axes.iter().map(|&r| g.range_len(r)).fold(1, usize::saturating_mul);
+        let bytes = lengths.0.saturating_mul(depth).saturating_mul(g.dtype(stage).size());
+        Some(Sum { wide, rows, lengths, terms: elements.saturating_mul(depth), bytes })
+    }
+
+    /// Of the tiles that the registers hold, with groups of `vectors` vectors, the one whose loads cost least for each
+    /// multiply-add. The operand of the vectors comes from the cache in which it fits, once for each tile in a column.
+    fn tile(&self, t: &Target, vectors: usize) -> Tile {
+        let (n, by) = (self.lengths.0, vectors * t.caps.lanes);
+        let groups = if n.is_multiple_of(by) { n / by } else { 1 };
+        let prices = t.machine.prices;
+        let missed = prices.caches.iter().filter(|(capacity, _)| self.bytes as f64 > *capacity).map(|(_, ns)| ns);
+        let vector_bytes = (t.caps.lanes * size_of::<f32>()) as f64;
+        let vector = 1.0 + missed.sum::<f64>() * vector_bytes / (prices.cycle * prices.vector_load);
+        let mut best = Tile { height: 1, width: 1, cost: f64::INFINITY };
+        for height in (1..=8).filter(|&h| self.lengths.1.is_multiple_of(h)) {
+            for width in (1..=8).filter(|&w| groups.is_multiple_of(w)) {
+                let loads = height as f64 * t.machine.broadcast + (width * vectors) as f64 * vector;
+                let cost = (loads + LOOP) / (height * width * vectors) as f64;
+                let fits = registers(t, height, width * vectors, 1) <= t.caps.vector_registers;
+                if (fits || height * width == 1) && cost < best.cost {
+                    best = Tile { height, width, cost };
+                }
             }
         }
+        best
     }
-    (best.1, best.2)
 }
 
 /// The vector registers that a loop body of `iterations` takes with a tile of `height` rows of `width` vectors. Where
-/// all loads come before the arithmetic, everything loaded is in registers at once.
+/// all loads come before the arithmetic, everything loaded is in registers at once; elsewhere the elements of all rows
+/// are, with one vector.
 fn registers(t: &Target, height: usize, width: usize, iterations: usize) -> usize {
-    let loaded = if t.machine.hoists_loads { iterations * (height + width) } else { SPARE_REGISTERS };
+    let loaded = if t.machine.hoists_loads { iterations * (height + width) } else { SPARE_REGISTERS.max(height + 1) };
     height * width + loaded
 }
 

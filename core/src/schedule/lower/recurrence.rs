@@ -5,8 +5,9 @@
 //! The graph of the step is lowered like a tensor graph of its own. Its parameters are views of the op's sources:
 //! [`step_value`] finds the address.
 
-use super::super::recurrence::{kept, steps_per_launch};
+use super::super::recurrence::{kept, launches};
 use super::super::rows::Rows;
+use super::super::share::launch_scalar;
 use super::{Buffers, Lower, Tuple};
 use crate::dtype::Scalar;
 use crate::schedule::fuse::{self, Cuts};
@@ -57,14 +58,13 @@ pub(in crate::schedule) fn kernels(
     let all = |u: UOp| body.shape(u).iter().map(|_| false).collect();
     let rows =
         Rows { loops: Default::default(), kept: kept(r).into_iter().map(|u| (u, all(u))).collect(), scaled: None };
-    let size = steps_per_launch(r);
-    for (i, from) in (0u32..).zip((0..r.steps).step_by(size)) {
+    let (size, begins) = launches(r);
+    for (i, from) in (0u32..).zip(begins) {
         let mut lower = Lower::new(body, &inside, buffers, versions, t);
         lower.rows = Some(&rows);
         let buffer = buffers.of[&u];
         lower.reads.push((buffer, i));
-        let (from, to) = (from, (from + size).min(r.steps));
-        out.push(lower.steps(r, u, g.dtype(u), (buffer, i + 1), &sources, (from, to))?);
+        out.push(lower.steps(r, u, g.dtype(u), (buffer, i + 1), &sources, (from, size))?);
     }
     Ok(out)
 }
@@ -86,6 +86,7 @@ impl Lower<'_> {
         Ok(self.finished(u, store, (buffer, 0)))
     }
 
+    /// The kernel of the `size` steps that begin with step `from`, which is a launch scalar where there are more steps.
     fn steps(
         mut self,
         r: &Recurrence,
@@ -93,18 +94,23 @@ impl Lower<'_> {
         dtype: DType,
         written: State,
         sources: &[State],
-        (from, to): (usize, usize),
+        (from, size): (usize, usize),
     ) -> Result<Pending> {
         let g = self.g;
         let shape = g.shape(r.next[0]).clone();
-        let walk = self.range(to - from, AxisKind::Walk)?;
+        let walk = self.range(size, AxisKind::Walk)?;
         let idx: Tuple = shape.iter().map(|&n| self.range(n, AxisKind::Loop)).collect::<Result<_>>()?;
         let state = self.range(r.states, AxisKind::Loop)?;
         let info = self.buffers.list[written.0];
         self.args.push(written.0);
         let ptr = self.k.param(0, self.t.stored_as(dtype)?, info.len);
         let result = if self.k.op(walk) == Op::Range { self.k.after(ptr, &[walk]) } else { ptr };
-        let at = self.shift(walk, from as i64);
+        let mut at = walk;
+        if size < r.steps {
+            let dt = self.k.dtype(walk);
+            let from = launch_scalar(&mut self.k, 0, (r.steps - size) as i64, dt);
+            at = self.add_idx(walk, from);
+        }
         self.step = Some(Step {
             value: step_value,
             states: r.states,
@@ -118,7 +124,11 @@ impl Lower<'_> {
             r.next.iter().map(|&n| self.evaluate(n, idx.clone(), false)).collect::<Result<_>>()?;
         let after = self.shift(at, 1);
         let store = self.store_states(r, ptr, &shape, (state, after, &idx), &values);
-        Ok(self.finished(u, store, written))
+        let mut pending = self.finished(u, store, written);
+        if size < r.steps {
+            pending.kernel.scalars = vec![from as i32];
+        }
+        Ok(pending)
     }
 
     /// Stores the states at index `step`; `state` is the loop over them.
