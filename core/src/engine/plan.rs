@@ -256,35 +256,47 @@ fn read_and_written(kernels: &[Kernel]) -> FxHashSet<(usize, usize)> {
     pairs
 }
 
+/// The calls of one kernel for each call of any other from which on a buffer that both read is constant to the one: the
+/// steps of a recurrence, of which the first or the last may differ.
+const CALLS_OF_ONE: usize = 8;
+
 /// Tells each kernel which of its operands are constant: large external buffers that no kernel of the plan writes. A
 /// buffer that several kernels use in different ways does not count as constant, because each would make a packed copy
-/// of its own.
+/// of its own, unless nearly all calls are of one kernel: then it does for that one.
 fn mark_constants(s: &mut Schedule, constant: &[bool]) {
     let large = |b: &BufferInfo| b.len >= if b.dtype.size() == 1 { LEAST_BYTES } else { LEAST_CONSTANT };
-    let mut use_of: FxHashMap<usize, Option<(u128, usize)>> = FxHashMap::default();
+    // for each such buffer the calls that read it in each way: of which kernel, as which argument
+    let mut uses: FxHashMap<usize, Vec<((u128, usize), usize)>> = FxHashMap::default();
     for (i, b) in s.buffers.iter().enumerate() {
         if matches!(b.origin, Origin::External(slot) if constant.get(slot as usize) == Some(&true)) && large(b) {
-            use_of.insert(i, None);
+            uses.insert(i, Vec::new());
         }
     }
-    if use_of.is_empty() {
+    if uses.is_empty() {
         return;
     }
     let keys: Vec<u128> = s.kernels.iter().map(|k| kernel_key(&k.ast)).collect();
     for (k, &key) in s.kernels.iter().zip(&keys) {
         for (slot, b) in k.args.iter().enumerate() {
-            let is_written = slot < k.split_args().0.len();
-            let other = |u: &Option<(u128, usize)>| u.is_some_and(|u| u != (key, slot));
-            if use_of.get(b).is_some_and(|u| is_written || other(u)) {
-                use_of.remove(b);
-            } else if let Some(u) = use_of.get_mut(b) {
-                *u = Some((key, slot));
+            if slot < k.split_args().0.len() {
+                uses.remove(b);
+            } else if let Some(ways) = uses.get_mut(b) {
+                match ways.iter_mut().find(|w| w.0 == (key, slot)) {
+                    Some(way) => way.1 += 1,
+                    None => ways.push(((key, slot), 1)),
+                }
             }
         }
     }
-    for k in &mut s.kernels {
-        let constants = (0u32..).zip(&k.args).filter(|(_, b)| use_of.contains_key(b)).map(|(slot, _)| slot);
-        k.ast.constants = constants.collect();
+    let is_constant = |b: &usize, way: (u128, usize)| {
+        let calls = |of: &dyn Fn(&(u128, usize)) -> bool| -> usize {
+            uses.get(b).into_iter().flatten().filter(|w| of(&w.0)).map(|w| w.1).sum()
+        };
+        calls(&|w| *w == way) > CALLS_OF_ONE.saturating_mul(calls(&|w| *w != way))
+    };
+    for (k, &key) in s.kernels.iter_mut().zip(&keys) {
+        let constants = (0..k.args.len()).filter(|&slot| is_constant(&k.args[slot], (key, slot)));
+        k.ast.constants = constants.map(|slot| slot as u32).collect();
     }
 }
 

@@ -91,7 +91,8 @@ impl Costs {
     /// on all threads?
     pub(super) fn loops_over_steps(&self, work: u64) -> bool {
         let gained = 1.0 - 1.0 / self.threads as f64;
-        work as f64 * 2.0 * self.ns_per_op * gained <= 2.0 * self.kernel
+        // weights are packed and read with several rows at once: a multiply-add takes as long as one operation
+        work as f64 * self.ns_per_op * gained <= 2.0 * self.kernel
     }
 
     /// Is it cheaper to store an operand of `bytes` once, with its padding, than to test at each of so many

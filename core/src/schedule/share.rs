@@ -39,8 +39,7 @@ pub fn scalar_number(name: &str) -> Option<usize> {
 pub fn share(kernels: &mut [Kernel]) {
     let mut groups: FxHashMap<u128, Vec<(usize, Vec<i64>)>> = FxHashMap::default();
     for (i, k) in kernels.iter().enumerate() {
-        let offsets: Vec<i64> =
-            addresses(&k.ast.g).filter_map(|u| constant_part(&k.ast.g, u)).map(|(_, c)| c).collect();
+        let offsets: Vec<i64> = addresses(&k.ast.g).map(|u| constant_part(&k.ast.g, u).1).collect();
         // conditions on needed iterations are a kernel's own, so a kernel that has any is not merged, and a kernel with
         // scalars has been merged already
         if !offsets.is_empty() && k.ast.live.is_empty() && k.scalars.is_empty() {
@@ -66,7 +65,8 @@ pub fn share(kernels: &mut [Kernel]) {
                 if values.iter().all(|v| *v == values[0]) {
                     return Offset::Constant(values[0]);
                 }
-                let step = values.iter().fold(MAX_STEP, |step, v| step.min(v & v.wrapping_neg()));
+                let changing = values.iter().filter(|v| **v > 0);
+                let step = changing.fold(MAX_STEP, |step, v| step.min(v & v.wrapping_neg()));
                 let values: Vec<i64> = values.iter().map(|v| v / step).collect();
                 let max = values.iter().copied().max().unwrap_or(0);
                 let scalar = scalars.iter().position(|s| *s == values).unwrap_or_else(|| {
@@ -89,14 +89,14 @@ fn addresses(g: &Graph) -> impl Iterator<Item = UOp> {
     g.iter().filter(|&u| g.op(u) == Op::Index && *g.arg(u) == Arg::None)
 }
 
-/// The parts of an address of the form `rest + c` with positive `c`.
-fn constant_part(g: &Graph, index: UOp) -> Option<(UOp, i64)> {
+/// The parts of an address of the form `rest + c`, where `c` is not negative.
+fn constant_part(g: &Graph, index: UOp) -> (UOp, i64) {
     let offset = g.src_at(index, 1);
-    if g.op(offset) != Op::Add {
-        return None;
+    let c = if g.op(offset) == Op::Add { g.const_int(g.src_at(offset, 1)) } else { None };
+    match c.filter(|c| (1..=i32::MAX as i64).contains(c)) {
+        Some(c) => (g.src_at(offset, 0), c),
+        None => (offset, 0),
     }
-    let c = g.const_int(g.src_at(offset, 1)).filter(|c| (1..=i32::MAX as i64).contains(c))?;
-    Some((g.src_at(offset, 0), c))
 }
 
 /// The kernel with the constant parts of its addresses replaced by `offsets`, in order.
@@ -107,12 +107,14 @@ fn with_offsets(ast: &Ast, offsets: &[Offset]) -> Ast {
         let mut src: SmallVec<[UOp; 4]> = from.src(u).iter().map(|s| image[s]).collect();
         if from.op(u) == Op::Index
             && *from.arg(u) == Arg::None
-            && let Some((rest, _)) = constant_part(from, u)
             && let Some(offset) = left.next()
         {
-            let dt = from.dtype(rest);
-            let c = offset.node(&mut g, dt);
-            src[1] = g.binary(Op::Add, image[&rest], c);
+            let (rest, _) = constant_part(from, u);
+            src[1] = image[&rest];
+            if !matches!(offset, Offset::Constant(0)) {
+                let c = offset.node(&mut g, from.dtype(rest));
+                src[1] = g.binary(Op::Add, src[1], c);
+            }
         }
         let copy = g.node(from.op(u), from.dtype(u), &src, from.arg(u).clone());
         image.insert(u, copy);

@@ -143,6 +143,10 @@ pub fn held(g: &Graph, mut u: UOp) -> UOp {
     u
 }
 
+fn is_in_memory(g: &Graph, u: UOp) -> bool {
+    matches!(g.op(held(g, u)), Op::Buffer | Op::Param | Op::After | Op::Contiguous)
+}
+
 fn check(g: &Graph, dtype: DType, src: &[UOp], r: &Recurrence) -> std::result::Result<(), String> {
     let want = |ok: bool, what: &str| if ok { Ok(()) } else { Err(what.to_string()) };
     let rows = r.states + r.sequences;
@@ -152,8 +156,7 @@ fn check(g: &Graph, dtype: DType, src: &[UOp], r: &Recurrence) -> std::result::R
     want(src[..r.states].iter().all(like), "states of several shapes or dtypes")?;
     let each = |s: &UOp| !g.shape(*s).is_empty() && g.shape(*s)[0] == r.steps;
     want(src[r.states..rows].iter().all(each), "a sequence without an element for each step")?;
-    let in_memory = |&s: &UOp| matches!(g.op(held(g, s)), Op::Buffer | Op::Param | Op::After | Op::Contiguous);
-    want(src[r.states..].iter().all(in_memory), "a sequence or constant that is not in memory")?;
+    want(src[r.states..].iter().all(|&s| is_in_memory(g, s)), "a sequence or constant that is not in memory")?;
     let counted = r.steps.checked_add(1).and_then(|n| n.checked_mul(r.states));
     let elements = shape.iter().filter(|n| **n > 0).try_fold(counted.unwrap_or(usize::MAX), |n, &d| n.checked_mul(d));
     want(elements.is_some_and(|n| n <= isize::MAX as usize), "larger than any memory")?;
@@ -232,7 +235,13 @@ struct Unrolled(SmallVec<[Vec<UOp>; 2]>);
 impl Unrolled {
     fn new(g: &mut Graph, src: &[UOp], r: &Recurrence) -> Unrolled {
         let rows = r.states + r.sequences;
-        let mut states: SmallVec<[UOp; 2]> = SmallVec::from_slice(&src[..r.states]);
+        // initial states are stored, so that the first step is the same kernels as the others, and their operands have
+        // one use, for which they may be packed
+        let stored = |&s: &UOp| match is_in_memory(g, s) {
+            true => s,
+            false => g.node(Op::Contiguous, g.dtype(s), &[s], Arg::None),
+        };
+        let mut states: SmallVec<[UOp; 2]> = src[..r.states].iter().map(stored).collect();
         let mut all: SmallVec<[Vec<UOp>; 2]> = states.iter().map(|&s| vec![s]).collect();
         for step in 0..r.steps {
             let next = g.import(&r.body, &r.next, |g, u| {
