@@ -39,7 +39,7 @@ pub fn scalar_number(name: &str) -> Option<usize> {
 pub fn share(kernels: &mut [Kernel]) {
     let mut groups: FxHashMap<u128, Vec<(usize, Vec<i64>)>> = FxHashMap::default();
     for (i, k) in kernels.iter().enumerate() {
-        let offsets: Vec<i64> = addresses(&k.ast.g).map(|u| constant_part(&k.ast.g, u).1).collect();
+        let offsets: Vec<i64> = addresses(&k.ast).into_iter().map(|u| constant_part(&k.ast.g, u).1).collect();
         // conditions on needed iterations are a kernel's own, so a kernel that has any is not merged, and a kernel with
         // scalars has been merged already
         if !offsets.is_empty() && k.ast.live.is_empty() && k.scalars.is_empty() {
@@ -84,9 +84,19 @@ pub fn share(kernels: &mut [Kernel]) {
     }
 }
 
-/// The addresses (Index nodes) of a kernel, in order.
-fn addresses(g: &Graph) -> impl Iterator<Item = UOp> {
-    g.iter().filter(|&u| g.op(u) == Op::Index && *g.arg(u) == Arg::None)
+/// The addresses (Index nodes) of a kernel, in an order that depends on its structure alone: numbers of nodes do not
+/// always agree in kernels that differ only in offsets.
+fn addresses(ast: &Ast) -> Vec<UOp> {
+    let (g, mut found, mut seen, mut stack) = (&ast.g, Vec::new(), vec![false; ast.g.len()], vec![ast.sink]);
+    while let Some(u) = stack.pop() {
+        if !std::mem::replace(&mut seen[u.0 as usize], true) {
+            if g.op(u) == Op::Index && *g.arg(u) == Arg::None {
+                found.push(u);
+            }
+            stack.extend(g.src(u).iter().rev());
+        }
+    }
+    found
 }
 
 /// The parts of an address of the form `rest + c`, where `c` is not negative.
@@ -101,14 +111,12 @@ fn constant_part(g: &Graph, index: UOp) -> (UOp, i64) {
 
 /// The kernel with the constant parts of its addresses replaced by `offsets`, in order.
 fn with_offsets(ast: &Ast, offsets: &[Offset]) -> Ast {
-    let (from, mut g, mut left) = (&ast.g, Graph::new(), offsets.iter());
+    let (from, mut g) = (&ast.g, Graph::new());
+    let offset_of: FxHashMap<UOp, Offset> = addresses(ast).into_iter().zip(offsets.iter().copied()).collect();
     let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
     for u in from.iter() {
         let mut src: SmallVec<[UOp; 4]> = from.src(u).iter().map(|s| image[s]).collect();
-        if from.op(u) == Op::Index
-            && *from.arg(u) == Arg::None
-            && let Some(offset) = left.next()
-        {
+        if let Some(&offset) = offset_of.get(&u) {
             let (rest, _) = constant_part(from, u);
             src[1] = image[&rest];
             if !matches!(offset, Offset::Constant(0)) {
