@@ -265,11 +265,12 @@ const CALLS_OF_ONE: usize = 8;
 /// of its own, unless nearly all calls are of one kernel: then it does for that one.
 fn mark_constants(s: &mut Schedule, constant: &[bool]) {
     let large = |b: &BufferInfo| b.len >= if b.dtype.size() == 1 { LEAST_BYTES } else { LEAST_CONSTANT };
-    // for each such buffer the calls that read it in each way: of which kernel, as which argument
-    let mut uses: FxHashMap<usize, Vec<((u128, usize), usize)>> = FxHashMap::default();
+    // for each such buffer one way in which calls read it (of which kernel, as which argument), the number of calls that
+    // do, and of those that read it in other ways
+    let mut uses: FxHashMap<usize, ((u128, usize), usize, usize)> = FxHashMap::default();
     for (i, b) in s.buffers.iter().enumerate() {
         if matches!(b.origin, Origin::External(slot) if constant.get(slot as usize) == Some(&true)) && large(b) {
-            uses.insert(i, Vec::new());
+            uses.insert(i, Default::default());
         }
     }
     if uses.is_empty() {
@@ -277,26 +278,24 @@ fn mark_constants(s: &mut Schedule, constant: &[bool]) {
     }
     let keys: Vec<u128> = s.kernels.iter().map(|k| kernel_key(&k.ast)).collect();
     for (k, &key) in s.kernels.iter().zip(&keys) {
+        let written = k.split_args().0.len();
         for (slot, b) in k.args.iter().enumerate() {
-            if slot < k.split_args().0.len() {
+            if slot < written {
                 uses.remove(b);
-            } else if let Some(ways) = uses.get_mut(b) {
-                match ways.iter_mut().find(|w| w.0 == (key, slot)) {
-                    Some(way) => way.1 += 1,
-                    None => ways.push(((key, slot), 1)),
+            } else if let Some((way, same, other)) = uses.get_mut(b) {
+                // a way of a single call gives way to the next one
+                if *way != (key, slot) && *same < 2 {
+                    (*way, *same, *other) = ((key, slot), 0, *other + *same);
                 }
+                *(if *way == (key, slot) { same } else { other }) += 1;
             }
         }
     }
-    let is_constant = |b: &usize, way: (u128, usize)| {
-        let calls = |of: &dyn Fn(&(u128, usize)) -> bool| -> usize {
-            uses.get(b).into_iter().flatten().filter(|w| of(&w.0)).map(|w| w.1).sum()
-        };
-        calls(&|w| *w == way) > CALLS_OF_ONE.saturating_mul(calls(&|w| *w != way))
-    };
     for (k, &key) in s.kernels.iter_mut().zip(&keys) {
-        let constants = (0..k.args.len()).filter(|&slot| is_constant(&k.args[slot], (key, slot)));
-        k.ast.constants = constants.map(|slot| slot as u32).collect();
+        let is_constant = |&(slot, b): &(u32, &usize)| {
+            uses.get(b).is_some_and(|u| u.0 == (key, slot as usize) && u.1 > CALLS_OF_ONE * u.2)
+        };
+        k.ast.constants = (0u32..).zip(&k.args).filter(is_constant).map(|(slot, _)| slot).collect();
     }
 }
 
