@@ -247,10 +247,10 @@ pub(super) fn widened(k: &Kernel, u: UOp, t: &Target) -> bool {
 /// Opts that give each of the ranges lanes of the same width.
 fn lanes(k: &Kernel, t: &Target, ranges: &[UOp]) -> Vec<Opt> {
     let len = |r: UOp| k.g.range_len(r);
-    // several vectors at once hide the latency of accumulators; the number with the least rounding up is taken
+    // several vectors at once hide the latency of accumulators: an iteration costs about one vector more than it has
     let most = t.machine.row_vectors;
-    let padded = |v: usize| -> usize { ranges.iter().map(|&r| len(r).next_multiple_of(t.caps.lanes * v)).sum() };
-    let vectors = (1..=most).min_by_key(|&v| (padded(v), std::cmp::Reverse(v))).unwrap_or(1);
+    let steps = |v: usize| -> usize { ranges.iter().map(|&r| len(r).div_ceil(t.caps.lanes * v)).sum() };
+    let vectors = (1..=most).min_by_key(|&v| (steps(v) * (v + 1), std::cmp::Reverse(v))).unwrap_or(1);
     let width = t.caps.lanes * vectors;
     let mut opts = Vec::new();
     for &r in ranges {
