@@ -36,7 +36,7 @@ struct Sizes {
     hidden: usize,
 }
 
-const SIZES: [Sizes; 7] = [
+const SIZES: [Sizes; 8] = [
     Sizes { steps: 20, batch: 1, hidden: 32 },
     Sizes { steps: 7, batch: 3, hidden: 24 },
     Sizes { steps: 5, batch: 2, hidden: 17 },
@@ -45,6 +45,8 @@ const SIZES: [Sizes; 7] = [
     Sizes { steps: 2, batch: 4, hidden: 1 },
     // more than one launch
     Sizes { steps: 70, batch: 1, hidden: 192 },
+    // launches of two steps, of which the last computes one again
+    Sizes { steps: 21, batch: 8, hidden: 300 },
 ];
 
 /// Compares what `build` gives on each device with `want`.
@@ -185,6 +187,19 @@ fn processors_loop_in_one_kernel() {
     rt.realize(&[&all[0].after]).unwrap();
     // the initial state, all the steps, and a copy of what is asked for
     assert_eq!(rt.counters().launches, 3);
+}
+
+#[test]
+fn launches_of_a_recurrence_are_one_kernel() {
+    let mut rt = Runtime::open("cpu", 1).unwrap();
+    let s = rt.session().clone();
+    let (x, w) = (tensor(&s, &[9, 8, 512], 1).unwrap(), tensor(&s, &[512, 512], 2).unwrap());
+    let h = tensor(&s, &[8, 512], 3).unwrap();
+    let step = |h: &[Tensor], x: &[Tensor]| Ok(vec![h[0].matmul(&w)?.add(&x[0])?.tanh()?]);
+    let all = Tensor::recurrence(&[&h], &[&x], step).unwrap();
+    rt.realize(&[&all[0].after]).unwrap();
+    // two steps a launch, between the initial state and the copy
+    assert_eq!((rt.counters().launches, rt.counters().programs), (7, 3));
 }
 
 #[test]

@@ -16,8 +16,10 @@ class Scale(Block):
 
 
 def recurrence(g):
-    kind, both, t, h = g.pick(["LSTM", "GRU", "RNN"]), g.pick([False, False, True]), g.size(30, 800), g.pick([32, 64, 128, 256])
-    n, d, b, i = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], 1 + both, g.pick([1, 1, 3]), g.size(8, 256)
+    kind, both, h = g.pick(["LSTM", "GRU", "RNN"]), g.pick([False, False, True]), g.pick([32, 64, 128, 256, 512, g.size(16, 400)])
+    n, d, b, i = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], 1 + both, g.pick([1, 1, 2, 3, 4, g.size(5, 32)]), g.size(8, 256)
+    # a step of more work has fewer turns, so that each run takes about as long
+    t = g.size(30, max(31, min(800, 10_000_000_000 // (20 * n * h * h * b * d))))
     w, bias = (g.weight(d, *s, scale=0.1) for s in [(n * h, i), (2 * n * h,)])
     # a state must not grow from step to step: a plain RNN would then be chaotic, and no two sums give the same numbers
     r = g.weight(d, n * h, h, scale=min(0.1, 0.9 / math.sqrt(h)))

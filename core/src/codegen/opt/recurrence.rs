@@ -129,18 +129,19 @@ impl Sum {
 
     /// Of the tiles that the registers hold, with groups of `vectors` vectors, the one whose loads cost least for each
     /// multiply-add. The operand of the vectors comes from the cache in which it fits, once for each tile in a column.
+    /// Where tiles do not divide the array, the last one begins before the end of the one before.
     fn tile(&self, t: &Target, vectors: usize) -> Tile {
-        let (n, by) = (self.lengths.0, vectors * t.caps.lanes);
-        let groups = if n.is_multiple_of(by) { n / by } else { 1 };
+        let (groups, rows) = (self.lengths.0.div_ceil(vectors * t.caps.lanes), self.lengths.1);
         let prices = t.machine.prices;
         let missed = prices.caches.iter().filter(|(capacity, _)| self.bytes as f64 > *capacity).map(|(_, ns)| ns);
         let vector_bytes = (t.caps.lanes * size_of::<f32>()) as f64;
         let vector = 1.0 + missed.sum::<f64>() * vector_bytes / (prices.cycle * prices.vector_load);
         let mut best = Tile { height: 1, width: 1, cost: f64::INFINITY };
-        for height in (1..=8).filter(|&h| self.lengths.1.is_multiple_of(h)) {
-            for width in (1..=8).filter(|&w| groups.is_multiple_of(w)) {
+        for height in 1..=rows.min(8) {
+            for width in 1..=groups.min(8) {
                 let loads = height as f64 * t.machine.broadcast + (width * vectors) as f64 * vector;
-                let cost = (loads + LOOP) / (height * width * vectors) as f64;
+                let tiles = rows.div_ceil(height) * groups.div_ceil(width);
+                let cost = (loads + LOOP) * tiles as f64 / (rows * groups * vectors) as f64;
                 let fits = registers(t, height, width * vectors, 1) <= t.caps.vector_registers;
                 if (fits || height * width == 1) && cost < best.cost {
                     best = Tile { height, width, cost };
@@ -153,9 +154,9 @@ impl Sum {
 
 /// The vector registers that a loop body of `iterations` takes with a tile of `height` rows of `width` vectors. Where
 /// all loads come before the arithmetic, everything loaded is in registers at once; elsewhere the elements of all rows
-/// are, with one vector.
+/// are, with two vectors.
 fn registers(t: &Target, height: usize, width: usize, iterations: usize) -> usize {
-    let loaded = if t.machine.hoists_loads { iterations * (height + width) } else { SPARE_REGISTERS.max(height + 1) };
+    let loaded = if t.machine.hoists_loads { iterations * (height + width) } else { SPARE_REGISTERS.max(height + 2) };
     height * width + loaded
 }
 
