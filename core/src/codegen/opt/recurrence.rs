@@ -166,7 +166,7 @@ impl Picked<'_> {
         let fits = |f: usize| {
             f * height * width <= BODY && registers(self.t, height, width, f) <= self.t.caps.vector_registers
         };
-        let factors: Vec<usize> = [4, 2].into_iter().filter(|&f| fits(f)).collect();
+        let factors: Vec<usize> = [4, 3, 2].into_iter().filter(|&f| fits(f)).collect();
         for r in self.k.reduces() {
             let Some(&last) = self.k.g.src(r)[1..].last() else { continue };
             let n = self.k.g.range_len(last);
