@@ -111,25 +111,23 @@ fn constant_part(g: &Graph, index: UOp) -> (UOp, i64) {
 
 /// The kernel with the constant parts of its addresses replaced by `offsets`, in order.
 fn with_offsets(ast: &Ast, offsets: &[Offset]) -> Ast {
-    let (from, mut g) = (&ast.g, Graph::new());
-    let offset_of: FxHashMap<UOp, Offset> = addresses(ast).into_iter().zip(offsets.iter().copied()).collect();
-    let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
+    let (from, order, mut g) = (&ast.g, addresses(ast), Graph::new());
+    let mut image: Vec<UOp> = Vec::with_capacity(from.len());
     for u in from.iter() {
-        let mut src: SmallVec<[UOp; 4]> = from.src(u).iter().map(|s| image[s]).collect();
-        if let Some(&offset) = offset_of.get(&u) {
-            let (rest, _) = constant_part(from, u);
-            src[1] = image[&rest];
+        let mut src: SmallVec<[UOp; 4]> = from.src(u).iter().map(|s| image[s.0 as usize]).collect();
+        if let Some(at) = order.iter().position(|&a| a == u) {
+            let (offset, (rest, _)) = (offsets[at], constant_part(from, u));
+            src[1] = image[rest.0 as usize];
             if !matches!(offset, Offset::Constant(0)) {
                 let c = offset.node(&mut g, from.dtype(rest));
                 src[1] = g.binary(Op::Add, src[1], c);
             }
         }
-        let copy = g.node(from.op(u), from.dtype(u), &src, from.arg(u).clone());
-        image.insert(u, copy);
+        image.push(g.node(from.op(u), from.dtype(u), &src, from.arg(u).clone()));
     }
     // a fresh graph, numbered canonically and without unused nodes
     let mut clean = Graph::new();
-    let sink = clean.import(&g, &[image[&ast.sink]], |_, _| None)[0];
+    let sink = clean.import(&g, &[image[ast.sink.0 as usize]], |_, _| None)[0];
     Ast::new(clean, sink)
 }
 
