@@ -1,7 +1,7 @@
 //! Recurrences on every device: as a kernel that loops over the steps, and unrolled, beside plain loops in f64.
 
 use gradloom::tensor::{States, Tensor};
-use gradloom::{Result, Runtime, Session};
+use gradloom::{NativeHost, Result, Runtime, Session};
 use gradloom_core::DType;
 use gradloom_tests::here;
 
@@ -191,7 +191,7 @@ fn processors_loop_in_one_kernel() {
 
 #[test]
 fn launches_of_a_recurrence_are_one_kernel() {
-    let mut rt = Runtime::open("cpu", 1).unwrap();
+    let mut rt = Runtime::with_host(gradloom::open("cpu", 1).unwrap(), NativeHost::without_cache());
     let s = rt.session().clone();
     let (x, w) = (tensor(&s, &[9, 8, 512], 1).unwrap(), tensor(&s, &[512, 512], 2).unwrap());
     let h = tensor(&s, &[8, 512], 3).unwrap();
