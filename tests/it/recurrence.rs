@@ -74,6 +74,19 @@ fn check(name: &str, sizes: Sizes, want: &[f64], build: impl Fn(&Session) -> Res
     }
 }
 
+/// All states of `h = tanh(h w + x)`.
+fn tanh_of_sums(s: &Session, Sizes { steps, batch, hidden }: Sizes) -> Result<Tensor> {
+    let (x, w) = (tensor(s, &[steps, batch, hidden], 1)?, tensor(s, &[hidden, hidden], 2)?);
+    let h = tensor(s, &[batch, hidden], 3)?;
+    let all = Tensor::recurrence(&[&h], &[&x], |h, x| Ok(vec![h[0].matmul(&w)?.add(&x[0])?.tanh()?]))?;
+    Ok(all[0].after.clone())
+}
+
+fn realize_tanh(rt: &mut Runtime, sizes: Sizes) {
+    let y = tanh_of_sums(&rt.session().clone(), sizes).unwrap();
+    rt.realize(&[&y]).unwrap();
+}
+
 #[test]
 fn one_state() {
     for z in SIZES {
@@ -86,12 +99,7 @@ fn one_state() {
             h = product(&h, &w, hidden).iter().zip(own).map(|(a, b)| (a + f64::from(*b)).tanh()).collect();
             want.extend(&h);
         }
-        check("tanh", z, &want, |s| {
-            let (x, w) = (tensor(s, &[steps, batch, hidden], 1)?, tensor(s, &[hidden, hidden], 2)?);
-            let h = tensor(s, &[batch, hidden], 3)?;
-            let all = Tensor::recurrence(&[&h], &[&x], |h, x| Ok(vec![h[0].matmul(&w)?.add(&x[0])?.tanh()?]))?;
-            Ok(all[0].after.clone())
-        });
+        check("tanh", z, &want, |s| tanh_of_sums(s, z));
     }
 }
 
@@ -179,12 +187,7 @@ fn reductions_of_reductions() {
 #[test]
 fn processors_loop_in_one_kernel() {
     let mut rt = Runtime::open("cpu", 1).unwrap();
-    let s = rt.session().clone();
-    let (x, w) = (tensor(&s, &[50, 1, 16], 1).unwrap(), tensor(&s, &[16, 16], 2).unwrap());
-    let h = tensor(&s, &[1, 16], 3).unwrap();
-    let step = |h: &[Tensor], x: &[Tensor]| Ok(vec![h[0].matmul(&w)?.add(&x[0])?.tanh()?]);
-    let all = Tensor::recurrence(&[&h], &[&x], step).unwrap();
-    rt.realize(&[&all[0].after]).unwrap();
+    realize_tanh(&mut rt, Sizes { steps: 50, batch: 1, hidden: 16 });
     // the initial state, all the steps, and a copy of what is asked for
     assert_eq!(rt.counters().launches, 3);
 }
@@ -192,12 +195,7 @@ fn processors_loop_in_one_kernel() {
 #[test]
 fn launches_of_a_recurrence_are_one_kernel() {
     let mut rt = Runtime::with_host(gradloom::open("cpu", 1).unwrap(), NativeHost::without_cache());
-    let s = rt.session().clone();
-    let (x, w) = (tensor(&s, &[9, 8, 512], 1).unwrap(), tensor(&s, &[512, 512], 2).unwrap());
-    let h = tensor(&s, &[8, 512], 3).unwrap();
-    let step = |h: &[Tensor], x: &[Tensor]| Ok(vec![h[0].matmul(&w)?.add(&x[0])?.tanh()?]);
-    let all = Tensor::recurrence(&[&h], &[&x], step).unwrap();
-    rt.realize(&[&all[0].after]).unwrap();
+    realize_tanh(&mut rt, Sizes { steps: 9, batch: 8, hidden: 512 });
     // two steps a launch, between the initial state and the copy
     assert_eq!((rt.counters().launches, rt.counters().programs), (7, 3));
 }

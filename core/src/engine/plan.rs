@@ -256,8 +256,8 @@ fn read_and_written(kernels: &[Kernel]) -> FxHashSet<(usize, usize)> {
     pairs
 }
 
-/// The calls of one kernel for each call of any other from which on a buffer that both read is constant to the one: the
-/// steps of a recurrence, of which the first or the last may differ.
+/// Where several kernels read a buffer, it is constant for the one whose calls outnumber those of all others by more than
+/// this factor. In an unrolled recurrence all steps are one kernel, except perhaps the first or the last one.
 const CALLS_OF_ONE: usize = 8;
 
 /// Tells each kernel which of its operands are constant: large external buffers that no kernel of the plan writes. A
@@ -283,7 +283,7 @@ fn mark_constants(s: &mut Schedule, constant: &[bool]) {
             if slot < written {
                 uses.remove(b);
             } else if let Some((way, same, other)) = uses.get_mut(b) {
-                // a way of a single call gives way to the next one
+                // a way that one call alone has used is replaced, as the first step of a recurrence may differ from all others
                 if *way != (key, slot) && *same < 2 {
                     (*way, *same, *other) = ((key, slot), 0, *other + *same);
                 }

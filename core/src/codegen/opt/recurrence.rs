@@ -92,16 +92,17 @@ fn longest(k: &Kernel, axes: &[UOp]) -> Option<UOp> {
     axes.iter().copied().max_by_key(|&r| k.g.range_len(r))
 }
 
-/// An array, as its register tile sees it.
+/// An array whose elements are sums (a state's products with the weights), or other values: what the choice of its
+/// register tile depends on.
 struct Sum {
     /// The axis along which the array has lanes, and the longest one of the others.
     wide: UOp,
     rows: Option<UOp>,
     /// Their lengths.
     lengths: (usize, usize),
-    /// The terms that are added up for all of its elements, at least one for each.
+    /// The number of terms of all its elements' sums; an element that is no sum counts as one term.
     terms: usize,
-    /// Bytes of the operand that depends on the axis with lanes, if all rows share it.
+    /// Bytes of the matrix that it is multiplied with, which all rows share.
     bytes: usize,
 }
 
