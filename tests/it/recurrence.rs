@@ -1,5 +1,6 @@
 //! Recurrences on every device: as a kernel that loops over the steps, and unrolled, beside plain loops in f64.
 
+use gradloom::nn::{Gru, Lstm};
 use gradloom::tensor::{States, Tensor};
 use gradloom::{NativeHost, Result, Runtime, Session};
 use gradloom_core::DType;
@@ -254,5 +255,19 @@ fn other_dtypes_have_the_evaluators_values() {
             let wrong = got.iter().zip(&want).position(|(a, b)| !((a - b).abs() <= most));
             assert!(wrong.is_none(), "{dtype} on {device}: {:?} {:?}", got[wrong.unwrap()], want[wrong.unwrap()]);
         }
+    }
+}
+
+#[test]
+fn networks_with_wider_weights_than_their_input_compute_in_the_wider_dtype() {
+    let mut rt = Runtime::open("cpu", 1).unwrap();
+    let s = rt.session().clone();
+    let (lstm, gru) = (Lstm::new(&s, 6, 5, 1).unwrap(), Gru::new(&s, 6, 5, 1).unwrap());
+    let x = tensor(&s, &[2, 4, 6], 1).unwrap().cast(DType::F16).unwrap();
+    let wide = x.cast(DType::F32).unwrap();
+    let of = |x: &Tensor| [lstm.forward(x, None).unwrap().0, gru.forward(x, None).unwrap().0];
+    for (y, want) in of(&x).iter().zip(&of(&wide)) {
+        assert_eq!(y.dtype(), DType::F32);
+        assert_eq!(rt.to_vec::<f32>(y).unwrap(), rt.to_vec::<f32>(want).unwrap());
     }
 }

@@ -64,10 +64,15 @@ pub fn constant_nodes(g: &Graph, roots: &[UOp], inputs: &[u32]) -> Vec<UOp> {
         if !wanted[i] {
             continue;
         }
-        // look through views, since the computed value below them is what is kept, and through casts of bytes to other
-        // dtypes, which cost nothing to repeat
+        // look through views, since the computed value below them is what is kept, through casts of bytes to other
+        // dtypes, which cost nothing to repeat, and through limits on integers, which tell kernels where indices lie
         let byte = |s: UOp| g.dtype(s).size() == 1 && g.dtype(s).is_int();
-        if g.op(u).is_movement() || g.op(u) == Op::Cast && byte(g.src_at(u, 0)) {
+        let repeats = match g.op(u) {
+            Op::Cast => byte(g.src_at(u, 0)),
+            Op::Min | Op::Max => g.dtype(u).is_int() && g.op(g.src_at(u, 1)) == Op::Const,
+            op => op.is_movement(),
+        };
+        if repeats {
             wanted[g.src_at(u, 0).0 as usize] |= constant[g.src_at(u, 0).0 as usize];
             continue;
         }

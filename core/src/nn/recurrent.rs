@@ -178,6 +178,12 @@ impl Stack {
                 if RECURRENCES && self.opts.projection == 0 && time * batch > 0 {
                     let turned = |x: Tensor| if direction == 1 { x.flip(&[0]) } else { Ok(x) };
                     let gates = turned(gates.transpose(0, 1)?)?;
+                    // a recurrence's states keep their dtype, which is that of a step's results
+                    let own = gates.dtype().promote(cell.weight_hh.dtype());
+                    let dtype = state.iter().fold(own, |d, s| d.promote(s.dtype()));
+                    for s in &mut state {
+                        *s = s.cast(dtype)?;
+                    }
                     let initial: Vec<&Tensor> = state.iter().collect();
                     let all = Tensor::recurrence(&initial, &[&gates], |state, x| step(cell, &x[0], state))?;
                     sides.push(turned(all[0].after.clone())?.transpose(0, 1)?);

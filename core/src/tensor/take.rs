@@ -17,14 +17,18 @@ impl Tensor {
         if times > 0 && at.len() == n * times && at.iter().enumerate().all(|(i, &v)| i / times == v) {
             return self.repeat_interleave(times, axis);
         }
-        let Some(p) = Progression::of(at, n) else {
-            let index: Vec<i32> = at.iter().map(|&i| i as i32).collect();
-            return self.index_select(axis, &Tensor::new(self.session(), &index, &[at.len()])?);
+        let line = match Progression::of(at, n) {
+            Some(p) => {
+                Tensor::iota(self.session(), at.len())?.mul(p.step)?.add(p.start)?.shift_right(i64::from(p.shift))?
+            }
+            None => {
+                let table: Vec<i32> = at.iter().map(|&i| i as i32).collect();
+                Tensor::new(self.session(), &table, &[at.len()])?
+            }
         };
-        let line =
-            Tensor::iota(self.session(), at.len())?.mul(p.step)?.add(p.start)?.shift_right(i64::from(p.shift))?;
         let (mut spread, mut full) = (vec![1; self.rank()], self.shape());
         (spread[a], full[a]) = (at.len(), at.len());
+        // the limits are where the compiler sees that no position is outside, so that no load needs a condition
         let index = line.clamp(0, n as i64 - 1)?.reshape(&spread.iter().map(|&d| d as i64).collect::<Vec<_>>())?;
         self.gather_node(a, &index.expand(&full)?)
     }

@@ -1,11 +1,13 @@
 //! Address splitting: the part of an offset that is affine in tile axes becomes constant strides of the Index, so that
-//! a renderer computes one scalar offset per access and adds a constant for each register.
+//! a renderer computes one scalar offset per access and adds a constant for each register. A load of one element for
+//! all lanes loses a mask of its lanes, which would make it a gather.
 
+use crate::DType;
 use crate::analysis::affine;
 use crate::codegen::axes::Kernel;
 use crate::rewrite::substitute1;
 use crate::rules::simplify_with;
-use crate::uop::{Arg, Op, UOp};
+use crate::uop::{Arg, Graph, Op, UOp};
 use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -17,9 +19,31 @@ pub fn split_addresses(k: &mut Kernel) {
     for u in k.nodes() {
         let src: SmallVec<[UOp; 4]> = k.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
         let v = if k.g.op(u) == Op::Index { split(k, src[0], src[1]) } else { k.g.with_src(u, &src) };
-        image.insert(u, v);
+        image.insert(u, masked_afterwards(&mut k.g, v).unwrap_or(v));
     }
     k.sink = image[&k.sink];
+}
+
+/// A load of one element under a mask of several lanes as a load without a mask, of whose result the lanes are masked;
+/// `None` for other nodes, and where the element may be outside the buffer.
+fn masked_afterwards(g: &mut Graph, u: UOp) -> Option<UOp> {
+    let (Op::Load, &[index, alt, gate]) = (g.op(u), &g.srcs(u)[..]) else { return None };
+    let Arg::Param { len, .. } = *g.arg(g.src_at(index, 0)) else { return None };
+    let (at, dt) = (g.src_at(index, 1), g.dtype(u));
+    let is_lane = |r: UOp| g.op(r) == Op::Range && g.range_arg(r).lane && !g.depends(index, r);
+    let (least, most) = g.bounds(at);
+    let inside = least >= 0 && most < len as i64 && *g.arg(index) == Arg::None;
+    if !inside || !g.reachable(&[gate]).into_iter().any(is_lane) {
+        return None;
+    }
+    if dt == DType::Bool && g.const_int(alt) == Some(0) {
+        let load = g.load(index);
+        return Some(g.binary(Op::And, gate, load));
+    }
+    (dt.size() >= 4).then(|| {
+        let load = g.load(index);
+        g.select(gate, load, alt)
+    })
 }
 
 fn split(k: &mut Kernel, ptr: UOp, at: UOp) -> UOp {

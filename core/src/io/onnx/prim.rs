@@ -393,8 +393,25 @@ impl Cx<'_> {
             self.check_index("gather", index, v.dim(axis)?)?;
             let at = if i < 0 { i + v.dim(axis)? as i64 } else { i };
             return self.reshape(&self.narrow(v, axis, at as usize, 1)?, &shape);
+        } else if let Some(at) = self.known_positions(index, v.dim(axis)?) {
+            return self.reshape(&self.take_at(v, axis, &at)?, &shape);
         }
         self.apply(&[v, index], len, &|t| t[0].index_select(axis as i64, &t[1]))
+    }
+
+    /// Positions on an axis of `n` elements, if `index` is known and none of them is outside.
+    fn known_positions(&self, index: &Value, n: usize) -> Option<Vec<usize>> {
+        const MOST: usize = 1 << 16;
+        let at = self.fold(&[index], 0).filter(|_| (1..=MOST).contains(&index.len()))?[0].to_i64();
+        let place = |i: i64| usize::try_from(if i < 0 { i.checked_add(n as i64)? } else { i }).ok().filter(|&i| i < n);
+        at.into_iter().map(place).collect()
+    }
+
+    /// The elements of an axis at known positions on it.
+    pub(super) fn take_at(&self, v: &Value, axis: usize, at: &[usize]) -> Result<Value> {
+        let mut shape = v.shape().to_vec();
+        shape[axis] = at.len();
+        self.apply(&[v], self.check_shape(&shape)?, &|t| t[0].take_at(axis as i64, at))
     }
 
     pub(super) fn gather_elements(&self, v: &Value, index: &Value, axis: usize) -> Result<Value> {

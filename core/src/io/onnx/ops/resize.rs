@@ -244,7 +244,7 @@ fn nearest(o: &Op<'_, '_>, x: &Value, a: usize, axis: &Axis, at: &[f64], how: &s
         (start[a], len[a], steps[a]) = (picks[0], axis.to, step as isize);
         return o.cx.slice(x, &start, &len, &steps);
     }
-    take_at(o.cx, x, a, &picks)
+    o.cx.take_at(x, a, &picks)
 }
 
 /// Linear and cubic modes: each element is a weighted sum of a few. A product with a sparse matrix would be wrong for
@@ -324,18 +324,11 @@ fn blend(cx: &Cx<'_>, x: &Value, a: usize, taps: &[Vec<(usize, f64)>]) -> Result
     let mut sum: Option<Value> = None;
     for k in 0..most {
         let all: Vec<(usize, f64)> = (0..taps.len()).map(|i| nth(i, k)).collect();
-        let part = take_at(cx, x, a, &all.iter().map(|t| t.0).collect::<Vec<_>>())?;
+        let part = cx.take_at(x, a, &all.iter().map(|t| t.0).collect::<Vec<_>>())?;
         let part = weighted(&part, &all, None)?;
         sum = Some(sum.map_or(Ok(part.clone()), |s| cx.add(&s, &part))?);
     }
     Ok(sum.unwrap_or_else(|| x.clone()))
-}
-
-/// The elements of an axis at known positions on it.
-fn take_at(cx: &Cx<'_>, x: &Value, a: usize, at: &[usize]) -> Result<Value> {
-    let mut shape = x.shape().to_vec();
-    shape[a] = at.len();
-    cx.apply(&[x], cx.check_shape(&shape)?, &|t| t[0].take_at(a as i64, at))
 }
 
 /// The cubic convolution kernel with parameter `a`.
