@@ -1,24 +1,40 @@
 //! Cheaper exponentials for `exp(x - max(x))`, as in a softmax: the argument is never above zero, so the result cannot
 //! overflow. In: a kernel whose exponentials are still one op each. Out: exponentials of a difference from a maximum
-//! over the same elements are expanded to a polynomial without an upper bound on the argument, and with one power of
-//! two instead of two; all others are left to the pass that decomposes ops that a target lacks.
+//! over the same elements are marked before opts change the loops ([`mark`]), and afterwards expanded to a polynomial
+//! without an upper bound on the argument, and with one power of two instead of two ([`lower`]); all others are left to
+//! the pass that decomposes ops that a target lacks.
 
 use super::axes::Kernel;
 use crate::analysis::affine;
-use crate::rules::decomp::exp_below_zero;
+use crate::rules::decomp::{exp_below_zero, is_exponential};
 use crate::target::Target;
 use crate::uop::{Arg, Graph, Op, ReduceOp, UOp};
 use crate::util::sort;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Expands these exponentials, if the target has no exponential of its own.
+/// Marks these exponentials, if the target has none of its own. Where an axis is rounded up later, what they have past
+/// its end is not used.
+pub(super) fn mark(k: &mut Kernel, t: &Target) {
+    let mut map = FxHashMap::default();
+    for u in k.nodes() {
+        let g = &mut k.g;
+        if g.op(u) == Op::Exp2 && is_exponential(g, u, t) && is_below_maximum(g, g.src_at(g.src_at(u, 0), 0)) {
+            let (dt, x) = (g.dtype(u), g.src_at(u, 0));
+            map.insert(u, g.node(Op::Exp2, dt, &[x], Arg::Number(NOT_ABOVE_ZERO)));
+        }
+    }
+    if !map.is_empty() {
+        k.replace(&map);
+    }
+}
+
+/// Expands the marked exponentials.
 pub(super) fn lower(k: &mut Kernel, t: &Target) {
     let mut map = FxHashMap::default();
     for u in k.nodes() {
         if k.g.op(u) == Op::Exp2
-            && k.g.op(k.g.src_at(u, 0)) == Op::Mul
-            && is_below_maximum(&k.g, k.g.src_at(k.g.src_at(u, 0), 0))
+            && *k.g.arg(u) == Arg::Number(NOT_ABOVE_ZERO)
             && let Some(e) = exp_below_zero(&mut k.g, u, t)
         {
             map.insert(u, e);
@@ -28,6 +44,9 @@ pub(super) fn lower(k: &mut Kernel, t: &Target) {
         k.replace(&map);
     }
 }
+
+/// The argument of an [`Op::Exp2`] whose operand is known to be at most zero or NaN.
+const NOT_ABOVE_ZERO: u32 = 0;
 
 /// Is `x` the difference of an element and a maximum over elements that include it?
 fn is_below_maximum(g: &Graph, x: UOp) -> bool {

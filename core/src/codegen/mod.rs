@@ -11,6 +11,7 @@ pub mod count;
 mod digits;
 mod exp_below_max;
 mod in_bounds;
+mod kept;
 pub mod late;
 pub mod live;
 mod matrix;

@@ -68,7 +68,7 @@ fn has_tiles(t: &Target) -> bool {
 }
 
 /// All passes, in the order in which they run.
-pub static PASSES: [Pass; 21] = [
+pub static PASSES: [Pass; 22] = [
     Pass {
         name: "merge-axes",
         what: "Fuses neighbouring loops where no address needs more divisions for it.",
@@ -91,6 +91,16 @@ pub static PASSES: [Pass; 21] = [
                 digits::split(&mut l.kernel);
             }
             l.stats = l.kernel.stats();
+            Ok(())
+        },
+    },
+    Pass {
+        name: "find-exp-below-max",
+        what: "Marks exponentials `exp(x - max)`, which cannot overflow.",
+        when: always,
+        leaves: Stage::Kernel,
+        run: |l, t| {
+            exp_below_max::mark(&mut l.kernel, t);
             Ok(())
         },
     },
@@ -183,7 +193,7 @@ pub static PASSES: [Pass; 21] = [
     },
     Pass {
         name: "exp-below-max",
-        what: "Expands `exp(x - max)`, which cannot overflow, without a guard against overflow.",
+        what: "Expands the exponentials that cannot overflow without a guard against overflow.",
         when: always,
         leaves: Stage::Lowering,
         run: |l, t| {

@@ -7,6 +7,7 @@
 //! that fill it, and loads that are ordered after them.
 
 use super::axes::Kernel;
+use super::kept;
 use super::matrix;
 use super::opt::{Level, Staging};
 use super::reduce::LoopInfo;
@@ -602,9 +603,10 @@ pub(super) fn lower(k: &mut Kernel, loops: &mut FxHashMap<u8, LoopInfo>) -> Resu
     if !k.nodes().iter().any(|&u| k.g.op(u) == Op::Stage) {
         return Ok(());
     }
+    let mut n = 0;
+    kept::store_in_sums(k, &mut n);
     let mut image: FxHashMap<UOp, UOp> = FxHashMap::default();
     let mut homes: FxHashMap<UOp, UOp> = FxHashMap::default();
-    let mut n = 0;
     for u in k.nodes() {
         let src: SmallVec<[UOp; 4]> = k.g.srcs(u).iter().map(|s| image.get(s).copied().unwrap_or(*s)).collect();
         let mut v = k.g.with_src(u, &src);

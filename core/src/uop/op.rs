@@ -64,7 +64,8 @@ pub enum Op {
     /// `-x`; wraps for ints.
     Neg,
     /// `Exp2(x)[None or Number]`: `2^x`. With the number 16 (P only) it needs to be exact to 16-bit float precision
-    /// only, so that one approximate hardware instruction will do.
+    /// only, so that one approximate hardware instruction will do. With the number 0 (K only) x is at most zero or NaN,
+    /// or the result is not used.
     Exp2,
     /// Base-2 logarithm.
     Log2,

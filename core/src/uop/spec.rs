@@ -349,6 +349,7 @@ impl Node<'_> {
     fn power(&self) -> Check<'_> {
         match self.arg {
             Arg::Number(16) => self.in_p()?.count(1)?.has_value()?.sources_are_dt::<0>()?.values(),
+            Arg::Number(0) => self.in_kp()?.count(1)?.has_value()?.sources_are_dt::<0>()?.values(),
             _ => self.alu::<1>(),
         }
     }

@@ -22,7 +22,7 @@ use crate::{DType, Error, Result};
 pub use dtype::WIDEN;
 pub use ops::OPS;
 pub use transcendental::TRANSCENDENTAL;
-pub(crate) use transcendental::exp_below_zero;
+pub(crate) use transcendental::{exp_below_zero, is_exponential};
 
 /// Decomposes everything under `sink` for the target. Run before `LATE`. Fails with `Unsupported` where an op on a dtype
 /// has no lowering (f64 on a device without it).
@@ -55,7 +55,7 @@ fn lacks(g: &Graph, u: UOp, t: &Target) -> bool {
     let op = g.op(u);
     let moves = matches!(op, Op::Where | Op::Bitcast) && operand_dtype(g, u) != DType::F64;
     let converts = op == Op::Cast && ![g.dtype(u), operand_dtype(g, u)].contains(&DType::F64);
-    let rough = op == Op::Exp2 && *g.arg(u) != Arg::None && t.has_rough_powers();
+    let rough = op == Op::Exp2 && *g.arg(u) == Arg::Number(16) && t.has_rough_powers();
     op.is_alu() && !moves && !converts && !rough && {
         let dt = operand_dtype(g, u);
         !t.has_op(op, dt)

@@ -30,7 +30,12 @@ rules! {
 }
 
 fn needs_decomposition(g: &Graph, u: UOp, t: &Target) -> bool {
-    t.caps.arithmetic.has(g.dtype(u)) && !t.has_op(g.op(u), g.dtype(u)) && *g.arg(u) == Arg::None
+    computes_without(g, u, t) && *g.arg(u) == Arg::None
+}
+
+/// Does the target compute in the node's dtype, but lack its op?
+fn computes_without(g: &Graph, u: UOp, t: &Target) -> bool {
+    t.caps.arithmetic.has(g.dtype(u)) && !t.has_op(g.op(u), g.dtype(u))
 }
 
 fn build_with(g: &mut Graph, x: UOp, t: &Target, f: fn(&mut Build<'_>, UOp) -> UOp) -> Option<UOp> {
@@ -149,16 +154,22 @@ fn scale_down(b: &mut Build<'_>, p: UOp, bits: UOp) -> UOp {
     b.mulc(p, 2f64.powi(-SUBNORMAL_SCALE_EXP as i32))
 }
 
-/// A cheaper expansion of `u`, which is `Exp2(x * log2(e))`, for an x that is known to be at most zero or NaN. `None`
-/// if u does not have that form or the target has the op.
-pub(crate) fn exp_below_zero(g: &mut Graph, u: UOp, t: &Target) -> Option<UOp> {
+/// Is it `Exp2(x * log2(e))`, which is `e^x`, and not marked yet, for a target that has no exponential?
+pub(crate) fn is_exponential(g: &Graph, u: UOp, t: &Target) -> bool {
+    needs_decomposition(g, u, t) && exponent(g, u).is_some()
+}
+
+/// The x of `Exp2(x * log2(e))`.
+fn exponent(g: &Graph, u: UOp) -> Option<UOp> {
     let product = g.src_at(u, 0);
-    let (x, dt) = (g.src_at(product, 0), g.dtype(u));
-    let c = g.const_val(g.src_at(product, 1))?;
-    if !needs_decomposition(g, u, t) || c != Scalar::from_f64(LOG2_E, dt) {
-        return None;
-    }
-    let f = Format::of(dt)?;
+    let is_log2_e = |c: UOp| g.const_val(c) == Some(Scalar::from_f64(LOG2_E, g.dtype(u)));
+    (g.op(product) == Op::Mul && is_log2_e(g.src_at(product, 1))).then(|| g.src_at(product, 0))
+}
+
+/// A cheaper expansion of `u`, if it is `Exp2(x * log2(e))`, for an x that is known to be at most zero or NaN. `None`
+/// if it is another power or the target has the op.
+pub(crate) fn exp_below_zero(g: &mut Graph, u: UOp, t: &Target) -> Option<UOp> {
+    let (x, f) = (exponent(g, u).filter(|_| computes_without(g, u, t))?, Format::of(g.dtype(u))?);
     Some(exp(&mut Build { g, f, shader: t.caps.reassociates }, x, true))
 }
 
