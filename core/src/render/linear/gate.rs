@@ -74,22 +74,22 @@ impl<M: Machine> Lower<'_, M> {
             return whole;
         }
         let of = |i: usize| self.interval(g.src_at(u, i), pt, off, w, depth - 1);
-        let (lo, hi) = match g.op(u) {
-            Op::Range if g.range_arg(u).lane => (off as i64, (off + w) as i64 - 1),
-            Op::Range => tile.regs.first().map_or(whole, |&(a, _)| (pt.0[a as usize] as i64, pt.0[a as usize] as i64)),
+        let ends = match g.op(u) {
+            Op::Range if g.range_arg(u).lane => Some((off as i64, (off + w) as i64 - 1)),
+            Op::Range => tile.regs.first().map(|&(a, _)| (pt.0[a as usize] as i64, pt.0[a as usize] as i64)),
             Op::Add => {
                 let (a, b) = (of(0), of(1));
-                (a.0.saturating_add(b.0), a.1.saturating_add(b.1))
+                a.0.checked_add(b.0).zip(a.1.checked_add(b.1))
             }
-            Op::Mul if g.const_int(g.src_at(u, 1)).is_some() => {
-                let (a, c) = (of(0), g.const_int(g.src_at(u, 1)).unwrap_or(1));
-                let (x, y) = (a.0.saturating_mul(c), a.1.saturating_mul(c));
-                (x.min(y), x.max(y))
-            }
-            Op::Cast if g.dtype(g.src_at(u, 0)).is_int() && g.bounds(g.src_at(u, 0)) == whole => of(0),
-            _ => return whole,
+            Op::Mul => g.const_int(g.src_at(u, 1)).and_then(|c| {
+                let a = of(0);
+                let (x, y) = a.0.checked_mul(c).zip(a.1.checked_mul(c))?;
+                Some((x.min(y), x.max(y)))
+            }),
+            Op::Cast if g.dtype(g.src_at(u, 0)).is_int() && g.bounds(g.src_at(u, 0)) == whole => Some(of(0)),
+            _ => None,
         };
         // an interval outside the dtype's bounds would mean wrapping arithmetic, which is not followed
-        if lo < whole.0 || hi > whole.1 { whole } else { (lo, hi) }
+        ends.filter(|&(lo, hi)| lo >= whole.0 && hi <= whole.1).unwrap_or(whole)
     }
 }
