@@ -136,6 +136,7 @@ impl Emit<'_> {
                 return Ok(());
             }
             Op::Fold => return self.fold(u, 0),
+            Op::After => return self.vec(src[0]),
             _ if !op.is_alu() => return Err(unsupported(format!("op {}", op.name()), self.p)),
             _ => {}
         }
@@ -259,6 +260,7 @@ impl Emit<'_> {
                 Ok(())
             }
             Op::Fold => self.fold(u, lane),
+            Op::After => self.scalar(src[0], lane),
             Op::Where => {
                 self.scalar(src[1], lane)?;
                 self.scalar(src[2], lane)?;
