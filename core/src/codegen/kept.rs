@@ -10,7 +10,7 @@ use crate::uop::{Arg, AxisKind, Graph, Op, Space, UOp};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Lets the first reduction that reads each kept value store it. `next`: the number of the next local array.
+/// Lets a reduction that reads each kept value store it. `next`: the number of the next local array.
 pub(super) fn store_in_sums(k: &mut Kernel, next: &mut u32) {
     while let Some(map) = k.nodes().into_iter().find_map(|u| stored_in_sum(k, u, *next)) {
         k.replace(&map);
@@ -18,14 +18,18 @@ pub(super) fn store_in_sums(k: &mut Kernel, next: &mut u32) {
     }
 }
 
-/// What a Stage and the first reduction that reads it become. `None` unless this reduction reads each element of the
+/// What a Stage and the first reduction that can store it become. `None` unless this reduction reads each element of the
 /// Stage once.
 fn stored_in_sum(k: &mut Kernel, stage: UOp, number: u32) -> Option<FxHashMap<UOp, UOp>> {
     let (Op::Stage, Arg::None, &[value, own]) = (k.g.op(stage), k.g.arg(stage), &k.g.srcs(stage)[..]) else {
         return None;
     };
-    let kept = k.g.op(own) == Op::Range && k.g.kind(own) == AxisKind::Fill && k.g.op(value).is_alu();
-    let sum = k.nodes().into_iter().find(|&u| kept && k.g.op(u) == Op::Reduce && reads(&k.g, u, stage).len() == 1)?;
+    if k.g.op(own) != Op::Range || k.g.kind(own) != AxisKind::Fill || !k.g.op(value).is_alu() {
+        return None;
+    }
+    // a reduction inside further loops, as of a product with a matrix, would compute the values in each of their turns
+    let once = |&u: &UOp| k.g.op(u) == Op::Reduce && k.g.ranges(u) & !k.g.ranges(stage) == 0;
+    let sum = k.nodes().into_iter().filter(once).find(|&u| reads(&k.g, u, stage).len() == 1)?;
     let load = reads(&k.g, sum, stage)[0];
     let (at, gate) = (k.g.src_at(k.g.src_at(load, 0), 1), k.g.src(load).get(2).copied());
     let len = elements_in_turn(&k.g, at, &k.g.srcs(sum)[1..])?;
