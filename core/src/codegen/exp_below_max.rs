@@ -33,11 +33,13 @@ pub(super) fn mark(k: &mut Kernel, t: &Target) {
 pub(super) fn lower(k: &mut Kernel, t: &Target) {
     let mut map = FxHashMap::default();
     for u in k.nodes() {
-        if k.g.op(u) == Op::Exp2
-            && *k.g.arg(u) == Arg::Number(NOT_ABOVE_ZERO)
-            && let Some(e) = exp_below_zero(&mut k.g, u, t)
-        {
-            map.insert(u, e);
+        if k.g.op(u) == Op::Exp2 && *k.g.arg(u) == Arg::Number(NOT_ABOVE_ZERO) {
+            let expanded = match exp_below_zero(&mut k.g, u, t) {
+                Some(expanded) => expanded,
+                // its operand has become another expression, so it is a power like others
+                None => k.g.unary(Op::Exp2, k.g.src_at(u, 0)),
+            };
+            map.insert(u, expanded);
         }
     }
     if !map.is_empty() {

@@ -402,7 +402,11 @@ impl Cx<'_> {
     /// Positions on an axis of `n` elements, if `index` is known and none of them is outside.
     fn known_positions(&self, index: &Value, n: usize) -> Option<Vec<usize>> {
         const MOST: usize = 1 << 16;
-        let at = self.fold(&[index], 0).filter(|_| (1..=MOST).contains(&index.len()))?[0].to_i64();
+        // positions from the end are not known where the length of an axis may vary
+        if self.is_of_lengths() || !(1..=MOST).contains(&index.len()) {
+            return None;
+        }
+        let at = self.fold(&[index], 0)?[0].to_i64();
         let place = |i: i64| usize::try_from(if i < 0 { i.checked_add(n as i64)? } else { i }).ok().filter(|&i| i < n);
         at.into_iter().map(place).collect()
     }
