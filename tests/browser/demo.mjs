@@ -140,14 +140,14 @@ async function enlarged({ page, status }) {
   return page.textContent("#cost");
 }
 
-async function cutOut({ page, status }) {
+async function cutOut({ page, after }) {
   const png = await page.evaluate(async () => {
     const canvas = new OffscreenCanvas(80, 60);
     canvas.getContext("2d").fillRect(0, 0, 80, 60);
     return [...new Uint8Array(await (await canvas.convertToBlob()).arrayBuffer())];
   });
-  await page.setInputFiles("#picture", { name: "black.png", mimeType: "image/png", buffer: Buffer.from(png) });
-  await status(/^Cut out\./);
+  const done = /^Cut out\./;
+  await after(() => page.setInputFiles("#picture", { name: "black.png", mimeType: "image/png", buffer: Buffer.from(png) }), done);
   const alpha = await page.evaluate(() => {
     const { data } = document.getElementById("cut").getContext("2d").getImageData(0, 0, 80, 60);
     return Array.from(data.filter((_, at) => at % 4 === 3));
@@ -159,13 +159,9 @@ async function cutOut({ page, status }) {
   // the astronaut as a sticker: a hard edge with a white rim, and the share that the soft mask has too
   const share = async () => Number(/takes (\d+) %/.exec(await page.textContent("#share"))[1]);
   await page.selectOption("#backdrop", "none");
-  await page.click("#sample");
-  await page.waitForFunction(() => document.getElementById("cut").width === 320);
-  await page.waitForFunction(() => document.querySelector("#stop").hidden);
+  await after(() => page.click("#sample"), done);
   const soft = await share();
-  await page.selectOption("#backdrop", "sticker");
-  await page.waitForFunction(() => !document.querySelector("#stop").hidden);
-  await status(/^Cut out\./);
+  await after(() => page.selectOption("#backdrop", "sticker"), done);
   const hard = await share();
   check(soft > 30 && soft < 80 && Math.abs(hard - soft) <= 3, `the person takes ${soft} % softly and ${hard} % along a line`);
   const sticker = await page.evaluate(() => [...document.getElementById("cut").getContext("2d").getImageData(0, 0, 320, 320).data]);
@@ -351,17 +347,15 @@ async function searched({ page, status }) {
 }
 
 /** The two photographs are told as the logits beside the model say: the five likeliest, and their probabilities. */
-async function classified({ page, status }) {
+async function classified({ page, after }) {
   const { logits } = await readNpz(readFileSync(join(root, "tests/models/efficientnet_lite0/expected.npz")));
   for (const [row, button, name] of [[0, "#cat", "Egyptian cat"], [1, "#cup", "espresso"]]) {
-    await page.click(button);
-    await status(new RegExp(`^It looks like: ${name}\\.`));
+    await after(() => page.click(button), new RegExp(`^It looks like: ${name}\\.`));
     const shown = (await page.locator("#kinds li").allTextContents()).map((text) => Number(/([\d.]+) %/.exec(text)[1]));
     const values = [...logits.data.slice(1000 * row, 1000 * (row + 1))];
     const sum = values.reduce((all, v) => all + Math.exp(v), 0);
     const want = values.map((v) => (100 * Math.exp(v)) / sum).sort((a, b) => b - a).slice(0, 5);
     check(want.every((v, at) => Math.abs(v - shown[at]) < 0.11), `${shown} % are shown, the logits say ${want.map((v) => v.toFixed(1))}`);
-    await page.waitForFunction(() => document.querySelector("#stop").hidden);
   }
   return page.textContent("#cost");
 }
@@ -467,7 +461,7 @@ async function wrote({ page, status }) {
 }
 
 /** A language model answers, goes on with a second turn and, after another visit, from what was kept; it is exchanged for one that is dropped. */
-async function talked({ page, status }) {
+async function talked({ page, status, after }) {
   const say = async (text) => {
     await page.fill("#words", text);
     await page.click("#send");
@@ -476,9 +470,7 @@ async function talked({ page, status }) {
   const text = await status(/^Answered with [1-9]\d* tokens\./);
   const first = await page.textContent("#talk li:last-child");
   check(first.trim().split(/\s+/).length > 3, `the model says: ${first}`);
-  await say("Who is wise?");
-  await page.waitForFunction(() => document.querySelectorAll("#talk li").length === 4);
-  await status(/^Answered with [1-9]\d* tokens\./);
+  await after(() => say("Who is wise?"), /^Answered with [1-9]\d* tokens\./);
   const known = Number(/(\d+) of them known/.exec(await page.textContent("#rate"))?.[1]);
   check(known > 10, `${known} tokens were known from the turn before`);
   check((await page.locator("#talk li").count()) === 4, "a turn is missing");

@@ -12,7 +12,7 @@ import { MINUTE, check, open } from "./visit.mjs";
 
 /** The home page: code that is typed, its results, its kernels, its end. */
 export async function home(browser, url) {
-  const { page, status } = await open(browser, url, "?device=wasm");
+  const { page, status, after } = await open(browser, url, "?device=wasm");
   const typed = async (code, pattern) => {
     await page.fill("#code", code);
     return status(pattern, MINUTE);
@@ -41,14 +41,11 @@ export async function home(browser, url) {
   await status(/^Running/);
   await page.click("#stop");
   await status(/^Stopped\./);
-  await page.selectOption("#snippet", "onnx");
-  await status(/^Ran/, MINUTE);
+  await after(() => page.selectOption("#snippet", "onnx"), /^Ran/, MINUTE);
   check(/25 nodes, 222079 weights/.test(await page.textContent("#result")), "the model is another one");
   const sizes = await page.evaluate(() => [...document.querySelectorAll("#result canvas")].map((each) => [each.width, each.height]));
   check(sizes.join(";") === "80,60;160,120", `the model made ${sizes.join(" of ")}`);
-  await page.selectOption("#snippet", "spiral");
-  await status(/^Running/);
-  await status(/^Ran/, 2 * MINUTE);
+  await after(() => page.selectOption("#snippet", "spiral"), /^Ran/, 2 * MINUTE);
   const right = Number(/([\d.]+) % of the points/.exec(await page.textContent("#result"))?.[1]);
   check(right >= 98, `${right} % of the spirals' points are told apart`);
   // a peer beside it, when it is asked for
@@ -68,7 +65,7 @@ export async function home(browser, url) {
 
 /** Look inside: a product's passes, and the memory and launches of a model that is dropped. */
 export async function inside(browser, url) {
-  const { page, status } = await open(browser, url, "inside/?device=wasm");
+  const { page, status, after } = await open(browser, url, "inside/?device=wasm");
   await status(/^Ran: 1 kernel · 1 launch in .* Tensor\(f32, \[96, 96\]\) 64$/);
   const words = async (selector) => page.textContent(selector);
   check(/Estimate[\d.]+ [µm]s, bound by \w+/.test(await words("#kernel dl")), "a kernel has no estimate");
@@ -88,9 +85,8 @@ export async function inside(browser, url) {
   const code = await words("#kernel .source");
   check(/f32x4\./.test(code), `the kernel has no code: ${code.slice(0, 300)}`);
   const model = readFileSync(join(root, "tests/models/style_multistyle26/model.onnx"));
-  await page.setInputFiles("#file", { name: "style.onnx", mimeType: "application/octet-stream", buffer: model });
-  await status(/^Running/);
-  const text = await status(/^Ran: .* stylized Tensor/, 2 * MINUTE);
+  const choose = (name, buffer) => page.setInputFiles("#file", { name, mimeType: "application/octet-stream", buffer });
+  const text = await after(() => choose("style.onnx", model), /^Ran: .* stylized Tensor/, 2 * MINUTE);
   await page.click("#tab-memory");
   check((await page.locator("#memory rect").count()) > 100, "the memory is empty");
   await page.click("#tab-timeline");
@@ -117,9 +113,7 @@ export async function inside(browser, url) {
   }
   check(/kernel 0 writes/.test(await schedule.locator(".graph").last().textContent()), "the schedule ends without kernels");
   const language = readFileSync(join(root, "tests/models/verses/verses-q8_0.gguf"));
-  await page.setInputFiles("#file", { name: "verses.gguf", mimeType: "application/octet-stream", buffer: language });
-  await status(/^Running/);
-  const written = await status(/^Ran: \d+ kernels .* llama "And \S/, 2 * MINUTE);
+  const written = await after(() => choose("verses.gguf", language), /^Ran: \d+ kernels .* llama "And \S/, 2 * MINUTE);
   await page.close();
   console.log(`demo: inside: ${text}; ${written}`);
 }
@@ -193,7 +187,7 @@ async function startServer(model) {
 export async function served(browser) {
   const chat = await startServer("models/verses/verses-q8_0.gguf");
   try {
-    const { page, status } = await open(browser, chat.url, "");
+    const { page, status, after } = await open(browser, chat.url, "");
     const answers = () => page.locator("#talk .assistant").allTextContents();
     check((await page.textContent("#name")) === "verses-q8_0", "the page does not name the model");
     await page.locator(".settings summary").click();
@@ -201,13 +195,11 @@ export async function served(browser) {
     await page.fill("#temperature", "0");
     await page.fill("#words", "In the beginning God created the heaven and the earth.");
     await page.keyboard.press("Enter");
-    const first = await status(/^\d+ tokens(, [\d.]+ a second)?, the first after \d+ ms\. \d+ tokens of prompt/, MINUTE);
+    await status(/^\d+ tokens(, [\d.]+ a second)?, the first after \d+ ms\. \d+ tokens of prompt/, MINUTE);
     const [text] = await answers();
     check(text.length > 10, `the answer is ${text}`);
     // the same question, without sampling
-    await page.click("#again");
-    await page.waitForFunction((before) => document.querySelector("#status").textContent !== before, first);
-    const second = await status(/^\d+ tokens, .* [1-9]\d* of them known from before/, MINUTE);
+    const second = await after(() => page.click("#again"), /^\d+ tokens, .* [1-9]\d* of them known from before/, MINUTE);
     check((await answers()).join("|") === text, `the second answer is ${await answers()}`);
     // Stop ends a long text, which stays; the conversation goes on
     await page.fill("#tokens", "400");

@@ -31,7 +31,13 @@ export async function open(browser, url, path, options = {}) {
       await page.waitForTimeout(50);
     }
   };
+  // what the page says once `act` is done: the words from before are gone, and a short step in between need not be seen
+  const after = async (act, pattern, limit) => {
+    await page.evaluate(() => document.querySelector("#status").replaceChildren());
+    await act();
+    return status(pattern, limit);
+  };
   if ((await page.locator("#device").count()) > 0) await status(/^Ready: /);
   check(problems.length === 0, problems.join("\n"));
-  return { page, status };
+  return { page, status, after };
 }
