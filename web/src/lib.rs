@@ -20,6 +20,7 @@ mod network;
 mod onnx_rare;
 mod ops;
 mod probe;
+mod read;
 mod replay;
 mod runtime;
 mod scheduler;

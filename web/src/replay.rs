@@ -109,7 +109,7 @@ impl Captured {
         // once submitted, a run is completed, since it overwrites buffers
         inner.scheduler.submit(&inner.engine, &mut run, &JsValue::UNDEFINED).await.map_err(throw)?;
         match read {
-            Some(t) => Ok(Some(Uint8Array::from(&*inner.read_computed(&t).await.map_err(throw)?))),
+            Some(t) => Ok(Some(inner.read_computed_to_js(&t).await.map_err(throw)?)),
             None => Ok(None),
         }
     }

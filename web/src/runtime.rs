@@ -18,7 +18,7 @@ use crate::values::{self, DeviceCounters, DeviceInfo, ModelInfo, Port, TunedKern
 use crate::wasm_device::WasmDevice;
 use crate::webgpu_device::WebGpuDevice;
 use crate::webgpu_memory::Buffers;
-use gradloom_core::device::{Device, Ticket};
+use gradloom_core::device::Device;
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Bytes, Counters, Engine, Replay, RootId};
 use gradloom_core::io::HostTensor;
@@ -177,16 +177,6 @@ impl Inner {
         Ok(())
     }
 
-    /// Waits for the bytes of a readback.
-    pub(crate) async fn readback_bytes(&self, ticket: Ticket) -> Result<Vec<u8>> {
-        loop {
-            if let Some(b) = self.engine.borrow_mut().device().poll(ticket)? {
-                return Ok(b);
-            }
-            self.signal.wait().await;
-        }
-    }
-
     fn add_times(&self, t: Times) {
         let Times { plan, device, run } = self.times.get();
         self.times.set(Times { plan: plan + t.plan, device: device + t.device, run: run + t.run });
@@ -248,45 +238,11 @@ impl Inner {
 
     /// Computes those of these tensors that are not computed yet. Planning is skipped if all are, such as a model's
     /// outputs or data from the host: finding that there is nothing to compute takes longer than reading a few values.
-    async fn compute(self: &Rc<Inner>, tensors: &[Tensor], abort: &JsValue) -> Result<()> {
+    pub(crate) async fn compute(self: &Rc<Inner>, tensors: &[Tensor], abort: &JsValue) -> Result<()> {
         if self.locked.get() || is_aborted(abort) || tensors.iter().any(|t| t.buffer().is_none()) {
             self.realize(tensors.iter().map(Tensor::root).collect(), abort).await?;
         }
         Ok(())
-    }
-
-    async fn bytes(self: &Rc<Inner>, t: Tensor, abort: &JsValue) -> Result<Vec<u8>> {
-        if let Some(read) = self.read_padded.get().and_then(|read| read(self, &t)) {
-            return read.await;
-        }
-        self.compute(std::slice::from_ref(&t), abort).await?;
-        self.scheduler.begin();
-        self.read_computed(&t).await
-    }
-
-    /// The bytes of a computed tensor.
-    pub(crate) async fn read_computed(&self, t: &Tensor) -> Result<Vec<u8>> {
-        self.scheduler.wait_idle(&self.engine).await?;
-        let read = || self.engine.borrow_mut().read(&mut self.session.state(), t.root());
-        let (ticket, dtype, _) = self.time_running(read)?;
-        self.readback_elements(ticket, dtype).await
-    }
-
-    /// Waits for the elements of a readback.
-    pub(crate) async fn readback_elements(&self, ticket: Ticket, dtype: DType) -> Result<Vec<u8>> {
-        loop {
-            let arrived = self.engine.borrow_mut().poll(ticket, dtype)?;
-            if let Some(b) = arrived {
-                self.scheduler.yield_before_result().await;
-                return Ok(b);
-            }
-            self.signal.wait().await;
-        }
-    }
-
-    pub(crate) async fn host_tensor(self: &Rc<Inner>, t: Tensor, abort: &JsValue) -> Result<HostTensor> {
-        let (dtype, shape) = (t.dtype(), t.shape());
-        HostTensor::new(dtype, shape, self.bytes(t, abort).await?)
     }
 
     pub(crate) fn tensor(&self, id: u32) -> Result<Tensor> {
@@ -639,9 +595,10 @@ impl Runtime {
         Ok(shape_array(&self.inner.tensor(id).map_err(throw)?.shape()))
     }
 
-    /// The tensor's dtype: `f32` ...
-    pub fn dtype(&self, id: u32) -> std::result::Result<String, JsValue> {
-        Ok(self.inner.tensor(id).map_err(throw)?.dtype().name().to_string())
+    /// The tensor's dtype, as its index in `DType::ALL`: a text would take longer than reading a few elements.
+    pub fn dtype(&self, id: u32) -> std::result::Result<u32, JsValue> {
+        let own = self.inner.tensor(id).map_err(throw)?.dtype();
+        Ok(DType::ALL.iter().position(|&dt| dt == own).unwrap_or_default() as u32)
     }
 
     /// For each of `ids`, 1 if `of` is computed from it, i.e. if a gradient of `of` reaches it.
@@ -687,7 +644,7 @@ impl Runtime {
         let inner = self.inner.clone();
         now_or_promise(async move {
             let t = inner.tensor(id).map_err(throw)?;
-            Ok(Uint8Array::from(&*inner.bytes(t, &abort).await.map_err(throw)?).into())
+            inner.js_bytes(t, &abort).await.map(Into::into).map_err(throw)
         })
     }
 

@@ -46,6 +46,9 @@ export interface DataOf {
 /** Numbers in nested arrays of any depth. */
 export type Nested = number | bigint | boolean | readonly Nested[];
 
+/** @internal The dtype of an index in the core's `DType::ALL`. */
+export const dtypeAt = (index: number): DType => NAMES[index]!;
+
 type Store = new (buffer: ArrayBuffer) => TypedArray;
 
 const STORES: Record<DType, Store> = {

@@ -1,7 +1,7 @@
 // The lazy tensor, a handle on a value in the wasm module: methods only name ops, the core does the rest. Helpers for other files follow at the end.
 import { type Host, type Device, type GpuBuffer, type GpuBufferPart, defaultHost, onGpu, onDevice, useByDefault } from "./device.js";
 import { type DType, type DataOf, type Nested, type TypedArray } from "./dtype.js";
-import { bytesOf, decode, dtypeIndex, dtypeOf, encode, flatten, isTypedArray, nest, sizeOf } from "./dtype.js";
+import { bytesOf, decode, dtypeAt, dtypeIndex, dtypeOf, encode, flatten, isTypedArray, nest, sizeOf } from "./dtype.js";
 import { DTypeError, DeviceError, StateError, ValueError, guard, notArray, notTensor } from "./errors.js";
 import { backward, trainable } from "./gradients.js";
 import { type CustomKernel, customKernel } from "./kernel.js";
@@ -94,7 +94,7 @@ export class Tensor {
     this.#live();
     this.#dtype ??= this.#source
       ? this.#source.dtype
-      : (guard(() => this.#handle!.host.raw.dtype(this.#handle!.id)) as DType);
+      : dtypeAt(guard(() => this.#handle!.host.raw.dtype(this.#handle!.id)));
     return this.#dtype;
   }
 
