@@ -22,7 +22,7 @@ use gradloom_core::device::Device;
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Bytes, Counters, Engine, Replay, RootId};
 use gradloom_core::io::HostTensor;
-use gradloom_core::io::onnx::{Input, Model, NoExternalData, Operators, Run, Runner};
+use gradloom_core::io::onnx::{Again, Input, Model, NoExternalData, Operators, Run, Runner};
 use gradloom_core::io::safetensors;
 use gradloom_core::tensor::{Session, Tensor, wire};
 use gradloom_core::{DType, Error, Result};
@@ -707,6 +707,38 @@ impl Runtime {
         abort: JsValue,
     ) -> std::result::Result<JsValue, JsValue> {
         now_or_promise(run_model(self.inner.clone(), id, inputs, progress, abort))
+    }
+
+    /// Whether [`Runtime::run_again`] may repeat the model's last run.
+    #[wasm_bindgen(js_name = isRepeatable)]
+    pub fn is_repeatable(&self, id: u32) -> std::result::Result<bool, JsValue> {
+        let on_host = matches!(self.inner.device_kind, DeviceKind::Wasm(..));
+        Ok(on_host && self.inner.runner(id).map_err(throw)?.borrow().is_repeatable())
+    }
+
+    /// Repeats the model's last run, which is short, with other inputs, given in its order as tensor ids or bytes: gives
+    /// the ids of the outputs, followed by the milliseconds that it took. Undefined, and nothing has happened, if the
+    /// inputs, work that is pending or the event loop need the long way.
+    #[wasm_bindgen(js_name = runAgain)]
+    pub fn run_again(&self, id: u32, inputs: Array) -> std::result::Result<JsValue, JsValue> {
+        let inner = &self.inner;
+        let Some(start) = inner.scheduler.begin_short().filter(|_| !inner.locked.get()) else {
+            return Ok(JsValue::UNDEFINED);
+        };
+        let mut given = Vec::with_capacity(inputs.length() as usize);
+        for i in inputs.iter() {
+            given.push(match i.as_f64() {
+                Some(id) => Again::Tensor(inner.tensor(id as u32).map_err(throw)?),
+                None => Again::Data(i.unchecked_ref::<Uint8Array>().to_vec()),
+            });
+        }
+        let runner = inner.runner(id).map_err(throw)?;
+        let again = || runner.borrow_mut().again(&mut inner.engine.borrow_mut(), given);
+        let Some(out) = again().map_err(throw)? else { return Ok(JsValue::UNDEFINED) };
+        let run = now() - start;
+        inner.add_times(Times { run, ..Times::default() });
+        let ids = out.into_iter().map(|t| f64::from(inner.add_tensor(t)));
+        Ok(ids.chain([run]).map(JsValue::from).collect::<Array>().into())
     }
 
     /// The contents of an index of safetensors files: `[[tensor, file]]`.

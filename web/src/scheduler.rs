@@ -188,6 +188,16 @@ impl Scheduler {
         }
     }
 
+    /// [`Scheduler::begin`] for work that is not divided: the time at which it begins. `None` if the event loop has to
+    /// run first, or if each step of the work is watched.
+    pub(crate) fn begin_short(&self) -> Option<f64> {
+        self.begin();
+        self.set_deadline(true);
+        let start = now();
+        let is_free = start < f64::from_bits(self.slice_end.load(Ordering::Relaxed));
+        (is_free && !self.step_tracker.enabled.get()).then_some(start)
+    }
+
     /// [`Scheduler::begin`] for a graph of `nodes` nodes. The time that the page spent on adding nodes was not
     /// measured: if they are many, work begins in the next task.
     pub(crate) async fn begin_with_nodes(&self, nodes: usize) {

@@ -10,6 +10,7 @@ import { inNode } from "./module.js";
 import { fuseAttention, loadPart, prefetch } from "./wasm-parts.js";
 import { loadChunk } from "./chunks.js";
 import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
+import { LastInputs } from "./repeat.js";
 import { Tensor, bind, made, source } from "./tensor.js";
 import type { Drift } from "./pkg/gradloom_web.js";
 import { wasmFile } from "./event-loop.js";
@@ -164,8 +165,8 @@ export const isImageInput = (value: unknown): value is ImageInput => typeof (val
 /** @internal */
 export type RawInput = readonly [name: string, dtype: DType, shape: readonly number[], data: Uint8Array];
 
-/** An input by value, or by the id of a tensor on the model's own device. */
-type BoundInput = RawInput | readonly [name: string, id: number];
+/** @internal An input by value, or by the id of a tensor on the model's own device. */
+export type BoundInput = RawInput | readonly [name: string, id: number];
 
 const isBound = (input: BoundInput | Promise<RawInput>): input is BoundInput => !(input instanceof Promise);
 
@@ -228,7 +229,11 @@ export class LocalModel implements Model {
   #migration: Promise<void> | undefined;
   /** Whether it may continue on a device of another kind after a loss. */
   readonly #auto: boolean;
+  /** The numbers of the last run's timing, and the timing once it is asked for. */
+  #numbers: readonly number[] | undefined;
   #timing: Timing | undefined;
+  /** The inputs of the last run, if its like can take the short way. */
+  #last: LastInputs | undefined;
   #graph: Graph | undefined;
   #variants: Variants = new Map();
   #dynamic: LoadOptions["dynamic"];
@@ -262,7 +267,7 @@ export class LocalModel implements Model {
   }
 
   get timing(): Timing | undefined {
-    return this.#timing;
+    return (this.#timing ??= this.#numbers && timingOf(this.#numbers));
   }
 
   get notes(): readonly string[] {
@@ -270,7 +275,29 @@ export class LocalModel implements Model {
   }
 
   run(inputs: Record<string, ModelInput>, options: RunOptions = {}): Promise<Record<string, Tensor>> {
-    return this.#attempt(inputs, options, 1);
+    return this.#again(inputs, options) ?? this.#attempt(inputs, options, 1);
+  }
+
+  /** Repeats the last run, which was short, with inputs like its own; undefined for runs that need the long way. */
+  #again(inputs: Record<string, ModelInput>, { signal, onProgress, outputs }: RunOptions): Promise<Record<string, Tensor>> | undefined {
+    const host = this.#host;
+    const values = signal || onProgress || outputs ? undefined : this.#last?.match(inputs, host);
+    if (!values || this.#id === undefined) return undefined;
+    let ids: number[] | undefined;
+    try {
+      ids = host.raw.runAgain(this.#id, values) as number[] | undefined;
+    } catch {
+      return undefined; // the long way tells what is wrong
+    }
+    if (!ids) return undefined;
+    this.#setTiming([0, 0, ids[this.outputs.length]!, 0, 0, 0, 0, 0]);
+    const results: Record<string, Tensor> = {};
+    for (const [at, { name }] of this.outputs.entries()) results[name] = made(host, ids[at]!);
+    return Promise.resolve(results);
+  }
+
+  #setTiming(numbers: readonly number[]): void {
+    [this.#numbers, this.#timing] = [numbers, undefined];
   }
 
   /**
@@ -309,7 +336,8 @@ export class LocalModel implements Model {
       return this.#attempt(inputs, options, retries - 1);
     }
     const [numbers, names = options.outputs ?? this.outputs.map((port) => port.name)] = result;
-    this.#timing = timingOf(numbers);
+    this.#setTiming(numbers);
+    this.#last = !options.outputs && guard(() => host.raw.isRepeatable(id)) ? new LastInputs(inputs, bound) : undefined;
     return Object.fromEntries(names.map((name, at) => [name, made(host, numbers[TIMING_NUMBERS + at]!)]));
   }
 

@@ -1,6 +1,6 @@
 // The lazy tensor, a handle on a value in the wasm module: methods only name ops, the core does the rest. Helpers for other files follow at the end.
 import { type Host, type Device, type GpuBuffer, type GpuBufferPart, defaultHost, onGpu, onDevice, useByDefault } from "./device.js";
-import { type DType, type DataOf, type Nested, type TypedArray } from "./dtype.js";
+import type { DType, DataOf, Nested, TypedArray } from "./dtype.js";
 import { bytesOf, decode, dtypeAt, dtypeIndex, dtypeOf, encode, flatten, isTypedArray, nest, sizeOf } from "./dtype.js";
 import { DTypeError, DeviceError, StateError, ValueError, guard, notArray, notTensor } from "./errors.js";
 import { backward, trainable } from "./gradients.js";
@@ -70,9 +70,7 @@ export class Tensor {
       if (isTypedArray(data)) [values, own] = [data, [data.length]];
       else ({ values, shape: own } = flatten(data));
       const wanted = shape ? [...shape] : own;
-      if (sizeOf(wanted) !== values.length) {
-        throw new ValueError("E_VALUE", `${values.length} elements do not fill shape [${wanted.join(", ")}]`);
-      }
+      if (sizeOf(wanted) !== values.length) throw new ValueError("E_VALUE", `${values.length} elements do not fill shape [${wanted.join(", ")}]`);
       const natural = isTypedArray(values) ? dtypeOf(values) : guess(values);
       const dtype = options.dtype ?? natural;
       this.#source = { bytes: encode(values, dtype), dtype, shape: wanted };
@@ -139,8 +137,7 @@ export class Tensor {
     this.#disposed = true;
     lost.unregister(this);
     if (this.#handle) this.#handle.host.raw.free(this.#handle.id);
-    this.#handle = undefined;
-    this.#source = undefined;
+    this.#handle = this.#source = undefined;
     this.#away?.free();
     this.grad?.dispose();
     this.grad = null;
@@ -165,14 +162,18 @@ export class Tensor {
       t.#shape ??= shape;
       t.#dtype ??= dtype;
       t.#handle = { host, id };
-      t.#source = undefined;
       // from here on the two copies could differ
       t.#away?.free();
-      t.#away = undefined;
+      t.#source = t.#away = undefined;
       lost.register(t, t.#handle, t);
       useByDefault(host);
     }
     return t.#handle;
+  }
+
+  /** @internal The id of a tensor that is on a device. */
+  static idOn(t: Tensor, host: Host): number | undefined {
+    return t.#handle?.host === host ? t.#handle.id : undefined;
   }
 
   /** @internal The bytes of a tensor that is on no device yet. */

@@ -45,7 +45,7 @@ pub use inspect::{NodeReport, Report, State, inspect};
 pub use model::{Model, Port, show_dims};
 pub use network::{Lora, Network, Train};
 pub use ops::{Operators, supported};
-pub use runner::{Input, Inputs, Lengths, Run, Runner};
+pub use runner::{Again, Input, Inputs, Lengths, Run, Runner};
 pub use tensor::{ExternalData, NoExternalData};
 pub use weights::Weight;
 

@@ -8,10 +8,13 @@
 //! Nothing here blocks: call [`Runner::begin`], then [`Runner::step`] whenever [`Runner::ready`] returns true, until
 //! there are outputs.
 
+mod again;
 mod inputs;
 mod lengths;
 mod rewrite;
 
+use self::again::Repeatable;
+use self::inputs::push_shape_signature;
 use self::lengths::{Chosen, LengthState, LengthSupport};
 use super::build::{Bound, Feed};
 use super::model::Model;
@@ -28,6 +31,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
 use std::sync::Arc;
 
+pub use self::again::Again;
 pub use self::lengths::Lengths;
 
 /// The most plans that are kept, counting every stage of every combination of values; beyond that all are dropped.
@@ -54,6 +58,7 @@ pub struct Runner {
     lengths: RefCell<LengthState>,
     /// The functions for changing lengths; `None` until [`Runner::set_lengths`].
     length_support: Option<&'static LengthSupport>,
+    repeatable: Option<Repeatable>,
 }
 
 /// Where a value of a replayed stage comes from.
@@ -247,6 +252,7 @@ impl Runner {
             forgotten: 0,
             lengths,
             length_support: None,
+            repeatable: None,
         }
     }
 
@@ -619,6 +625,7 @@ impl Runner {
         let wanted = match &end {
             End::Outputs(names) => {
                 run.build = None;
+                self.note_repeatable(engine, run, names);
                 let mut state = self.session.state();
                 if state.wants_compaction() || state.wants_memory() {
                     engine.collect(&mut state);
@@ -749,20 +756,8 @@ impl Runner {
         ran: Option<Running>,
     ) -> Result<(Vec<Tensor>, End, u64)> {
         let ready = &self.ready[&run.key];
-        let mut computed = Vec::new();
-        if let Some(ran) = ran {
-            let nodes = engine.values(&mut self.session.state(), ran)?;
-            computed.extend(nodes.into_iter().map(|n| Tensor::from_node(&self.session, n)));
-        }
-        let value = |s: &Source| match s {
-            Source::Computed(i) => Ok(computed[*i].clone()),
-            Source::Input(i, shape) => {
-                let t = run.given.get(*i).and_then(|g| g.tensor.as_ref());
-                t.ok_or_else(|| Error::Internal("an input is gone".into()))?.reshape(shape)
-            }
-            Source::Constant(t) => Ok(t.clone()),
-        };
-        let values = ready.sources.iter().map(value).collect::<Result<_>>()?;
+        let nodes = ran.map(|ran| engine.values(&mut self.session.state(), ran)).transpose()?.unwrap_or_default();
+        let values = values_of(ready, &self.session, nodes, &run.given)?;
         Ok((values, ready.end.clone(), ready.number))
     }
 
@@ -770,6 +765,20 @@ impl Runner {
     pub fn collect(&mut self, engine: &mut Engine) {
         engine.collect(&mut self.session.state());
     }
+}
+
+/// The values of a stage, from the results of its replay and its inputs.
+fn values_of(ready: &Ready, session: &Session, nodes: Vec<UOp>, given: &[Given]) -> Result<Vec<Tensor>> {
+    let computed: Vec<Tensor> = nodes.into_iter().map(|n| Tensor::from_node(session, n)).collect();
+    let value = |s: &Source| match s {
+        Source::Computed(i) => Ok(computed[*i].clone()),
+        Source::Input(i, shape) => {
+            let t = given.get(*i).and_then(|g| g.tensor.as_ref());
+            t.ok_or_else(|| Error::Internal("an input is gone".into()))?.reshape(shape)
+        }
+        Source::Constant(t) => Ok(t.clone()),
+    };
+    ready.sources.iter().map(value).collect()
 }
 
 /// Sets a run's lengths as the engine's launch scalars.
@@ -783,17 +792,4 @@ fn set_lengths(engine: &mut Engine, run: &Run) {
 fn swaps(captured: &[(usize, u32)], given: &[Given]) -> FxHashMap<u32, u32> {
     let now = |i: usize| given.get(i).and_then(|g| g.tensor.as_ref()).and_then(Tensor::buffer);
     captured.iter().filter_map(|&(i, old)| Some((old, now(i)?))).collect()
-}
-
-fn push_signature(key: &mut Vec<u8>, name: &str, dtype: DType, shape: &[usize], data: Option<&[u8]>) {
-    key.extend_from_slice(name.as_bytes());
-    key.push(0);
-    push_shape_signature(key, dtype, shape);
-    key.extend_from_slice(data.unwrap_or_default());
-}
-
-fn push_shape_signature(key: &mut Vec<u8>, dtype: DType, shape: &[usize]) {
-    key.push(dtype as u8);
-    key.extend((shape.len() as u32).to_le_bytes());
-    shape.iter().for_each(|n| key.extend((*n as u64).to_le_bytes()));
 }

@@ -3,7 +3,8 @@
 
 use super::super::build::Feed;
 use super::lengths::must_be_host_data;
-use super::{Given, Input, Inputs, MAX_HOST_COPY_ELEMS, Runner, push_signature};
+use super::{Given, Input, Inputs, MAX_HOST_COPY_ELEMS, Runner};
+use crate::dtype::DType;
 use crate::engine::Bytes;
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -32,13 +33,17 @@ impl Runner {
     }
 
     fn is_whole(&self, name: &str, t: &Tensor, others: &[(&str, Input)]) -> bool {
-        if self.is_value(name) || !t.session().is(&self.session) {
-            return false;
-        }
-        let Some(id) = t.buffer() else { return false };
-        let own = self.session.state().buffer(id).is_some_and(|b| !b.constant);
-        let same = |i: &Input| matches!(i, Input::Tensor(t) if t.buffer() == Some(id));
-        own && !others.iter().any(|(_, i)| same(i))
+        let others = others.iter().filter_map(|(_, i)| match i {
+            Input::Tensor(t) => Some(t),
+            Input::Host(_) => None,
+        });
+        !self.is_value(name) && self.owns_alone(t, others)
+    }
+
+    /// Whether a tensor is computed and has a buffer of its own in the runner's session, which none of the others has.
+    pub(super) fn owns_alone<'a>(&self, t: &Tensor, mut others: impl Iterator<Item = &'a Tensor>) -> bool {
+        let Some(id) = t.buffer().filter(|_| t.session().is(&self.session)) else { return false };
+        self.session.state().buffer(id).is_some_and(|b| !b.constant) && others.all(|o| o.buffer() != Some(id))
     }
 
     /// Indices of the inputs whose values the caller must give after all, known only when all inputs are: tensors whose
@@ -89,4 +94,17 @@ impl Runner {
         }
         Ok(out)
     }
+}
+
+pub(super) fn push_signature(key: &mut Vec<u8>, name: &str, dtype: DType, shape: &[usize], data: Option<&[u8]>) {
+    key.extend_from_slice(name.as_bytes());
+    key.push(0);
+    push_shape_signature(key, dtype, shape);
+    key.extend_from_slice(data.unwrap_or_default());
+}
+
+pub(super) fn push_shape_signature(key: &mut Vec<u8>, dtype: DType, shape: &[usize]) {
+    key.push(dtype as u8);
+    key.extend((shape.len() as u32).to_le_bytes());
+    shape.iter().for_each(|n| key.extend((*n as u64).to_le_bytes()));
 }

@@ -16,7 +16,8 @@ use self::observed::{Dimension, Label, ObservedInput, is_batch, key, names_of, s
 use super::super::build::Feed;
 use super::super::model::Port;
 use super::super::proto::Dim;
-use super::{Given, Input, Inputs, Runner, push_signature};
+use super::inputs::push_signature;
+use super::{Given, Input, Inputs, Runner};
 use crate::dtype::DType;
 use crate::engine::lengths::{Form, NO_FORM, Variable};
 use crate::engine::{Bytes, State};

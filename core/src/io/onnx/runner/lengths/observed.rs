@@ -3,7 +3,7 @@
 //! with graphs.
 
 use super::super::super::proto::Dim;
-use super::super::push_signature;
+use super::super::inputs::push_signature;
 use super::{Family, Lengths, MAX_FAILURES, MAX_NAMES, MAX_ROWS, MIN_UPPER_BOUND};
 use crate::dtype::DType;
 use crate::engine::lengths::Form;
