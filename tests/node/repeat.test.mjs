@@ -64,7 +64,8 @@ test("one tensor twice, results as inputs, runs at the same time", async () => {
     right = want(a, right);
   }
   assert.deepEqual([...(await y.data())], right);
-  const all = await Promise.all(Array.from({ length: 9 }, (_, i) => run({ a: values(i), b: values(2 * i) })));
+  const mixed = (i) => (i % 3 ? { a: values(i), b: values(2 * i) } : { b: values(2 * i), a: i % 2 ? values(i) : new Tensor(values(i), [2, 3]) });
+  const all = await Promise.all(Array.from({ length: 19 }, (_, i) => run(mixed(i))));
   for (const [i, out] of all.entries()) assert.deepEqual([...(await out.y.data())], want(values(i), values(2 * i)));
   // an assignment that is pending counts
   t.assign(new Tensor(values(9), [2, 3], { device }));

@@ -22,7 +22,7 @@ use gradloom_core::device::Device;
 use gradloom_core::dtype::Scalar;
 use gradloom_core::engine::{Bytes, Counters, Engine, Replay, RootId};
 use gradloom_core::io::HostTensor;
-use gradloom_core::io::onnx::{Again, Input, Model, NoExternalData, Operators, Run, Runner};
+use gradloom_core::io::onnx::{Input, Model, NoExternalData, Operators, Run, Runner};
 use gradloom_core::io::safetensors;
 use gradloom_core::tensor::{Session, Tensor, wire};
 use gradloom_core::{DType, Error, Result};
@@ -413,6 +413,8 @@ async fn run_model(
             inner.scheduler.yield_if_due_abortable(run.may_stop(), &abort).await.map_err(throw)?;
             continue;
         };
+        let on_host = matches!(inner.device_kind, DeviceKind::Wasm(..));
+        let number = runner.borrow().repeatable().filter(|_| on_host).unwrap_or_default();
         inner.scheduler.wait_for_steps().await;
         // worker threads may still be running; where it can be measured, the run's time covers all of their work
         inner.time_running(|| inner.engine.borrow_mut().device().sync()).map_err(throw)?;
@@ -423,7 +425,7 @@ async fn run_model(
         numbers.extend(out.into_iter().map(|o| f64::from(inner.add_tensor(o.1))));
         // a plain array: making a typed array takes longer than adding so few numbers one by one
         let numbers: Array = numbers.into_iter().map(JsValue::from).collect();
-        return Ok(Array::of2(&numbers, &names).into());
+        return Ok(Array::of3(&numbers, &names, &JsValue::from(number as f64)).into());
     }
 }
 
@@ -694,8 +696,9 @@ impl Runtime {
         drop(gone);
     }
 
-    /// Runs a model on inputs `[name, dtype, shape, data]` or `[name, id]`. Gives `[numbers, names]`: the timing
-    /// followed by the ids of the outputs, and the outputs' names unless they are the model's declared ones.
+    /// Runs a model on inputs `[name, dtype, shape, data]` or `[name, id]`. Gives `[numbers, names, number]`: the timing
+    /// followed by the ids of the outputs, the outputs' names unless they are the model's declared ones, and the number by
+    /// which [`Runtime::run_again`] may repeat the run, or 0.
     /// `progress(phase)` is called with `compile` and `run`. Ends when the `AbortSignal` `abort` fires. Returns a
     /// promise only if the run has to wait.
     #[wasm_bindgen(js_name = runModel)]
@@ -709,31 +712,23 @@ impl Runtime {
         now_or_promise(run_model(self.inner.clone(), id, inputs, progress, abort))
     }
 
-    /// Whether [`Runtime::run_again`] may repeat the model's last run.
-    #[wasm_bindgen(js_name = isRepeatable)]
-    pub fn is_repeatable(&self, id: u32) -> std::result::Result<bool, JsValue> {
-        let on_host = matches!(self.inner.device_kind, DeviceKind::Wasm(..));
-        Ok(on_host && self.inner.runner(id).map_err(throw)?.borrow().is_repeatable())
-    }
-
-    /// Repeats the model's last run, which is short, with other inputs, given in its order as tensor ids or bytes: gives
-    /// the ids of the outputs, followed by the milliseconds that it took. Undefined, and nothing has happened, if the
-    /// inputs, work that is pending or the event loop need the long way.
+    /// Repeats the run of the model that has this number, with other inputs, given in its order as tensor ids or bytes:
+    /// gives the ids of the outputs, followed by the milliseconds that it took. Undefined, and nothing has happened, if
+    /// another run came between, or the inputs, work that is pending or the event loop need the long way.
     #[wasm_bindgen(js_name = runAgain)]
-    pub fn run_again(&self, id: u32, inputs: Array) -> std::result::Result<JsValue, JsValue> {
+    pub fn run_again(&self, id: u32, number: f64, inputs: Array) -> std::result::Result<JsValue, JsValue> {
         let inner = &self.inner;
         let Some(start) = inner.scheduler.begin_short().filter(|_| !inner.locked.get()) else {
             return Ok(JsValue::UNDEFINED);
         };
-        let mut given = Vec::with_capacity(inputs.length() as usize);
-        for i in inputs.iter() {
-            given.push(match i.as_f64() {
-                Some(id) => Again::Tensor(inner.tensor(id as u32).map_err(throw)?),
-                None => Again::Data(i.unchecked_ref::<Uint8Array>().to_vec()),
-            });
-        }
         let runner = inner.runner(id).map_err(throw)?;
-        let again = || runner.borrow_mut().again(&mut inner.engine.borrow_mut(), given);
+        let give = |(i, (dtype, shape)): (JsValue, &(DType, Vec<usize>))| inner.input_again(&i, *dtype, shape);
+        let number = number as u64;
+        let given: Vec<_> = match runner.borrow().repeatable_inputs(number) {
+            Some(last) => inputs.iter().zip(last).map(give).collect::<Result<_>>().map_err(throw)?,
+            None => return Ok(JsValue::UNDEFINED),
+        };
+        let again = || runner.borrow_mut().again(&mut inner.engine.borrow_mut(), number, given);
         let Some(out) = again().map_err(throw)? else { return Ok(JsValue::UNDEFINED) };
         let run = now() - start;
         inner.add_times(Times { run, ..Times::default() });

@@ -21,7 +21,6 @@ const PARTS: [split::Part<'_>; 12] = [
             "runtime_decodeStrings",
             "runtime_drifts",
             "runtime_encodeStrings",
-            "runtime_isRepeatable",
             "runtime_modelGraph",
             "runtime_modelInfo",
             "runtime_onnx",

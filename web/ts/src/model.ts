@@ -10,7 +10,7 @@ import { inNode } from "./module.js";
 import { fuseAttention, loadPart, prefetch } from "./wasm-parts.js";
 import { loadChunk } from "./chunks.js";
 import { type FetchOptions, type FileSource, type OnProgress, type Progress, readSource } from "./progress.js";
-import { LastInputs } from "./repeat.js";
+import { LastRun } from "./repeat.js";
 import { Tensor, bind, made, source } from "./tensor.js";
 import type { Drift } from "./pkg/gradloom_web.js";
 import { wasmFile } from "./event-loop.js";
@@ -170,8 +170,11 @@ export type BoundInput = RawInput | readonly [name: string, id: number];
 
 const isBound = (input: BoundInput | Promise<RawInput>): input is BoundInput => !(input instanceof Promise);
 
-/** The timing followed by the ids of the outputs, and the outputs' names if they are not the model's declared ones. */
-type RawOutputs = [numbers: number[], names: string[] | undefined];
+/**
+ * The timing followed by the ids of the outputs, the outputs' names if they are not the model's declared ones, and the number of the run if it
+ * can be repeated.
+ */
+type RawOutputs = [numbers: number[], names: string[] | undefined, run: number];
 
 /** Ids of variants of the model with other outputs, keyed by these outputs' names; at most `MAX_VARIANTS` are kept. */
 type Variants = Map<string, number>;
@@ -232,8 +235,8 @@ export class LocalModel implements Model {
   /** The numbers of the last run's timing, and the timing once it is asked for. */
   #numbers: readonly number[] | undefined;
   #timing: Timing | undefined;
-  /** The inputs of the last run, if its like can take the short way. */
-  #last: LastInputs | undefined;
+  /** The last run, if its like can take the short way. */
+  #last: LastRun | undefined;
   #graph: Graph | undefined;
   #variants: Variants = new Map();
   #dynamic: LoadOptions["dynamic"];
@@ -285,7 +288,7 @@ export class LocalModel implements Model {
     if (!values || this.#id === undefined) return undefined;
     let ids: number[] | undefined;
     try {
-      ids = host.raw.runAgain(this.#id, values) as number[] | undefined;
+      ids = host.raw.runAgain(this.#id, this.#last!.number, values) as number[] | undefined;
     } catch {
       return undefined; // the long way tells what is wrong
     }
@@ -335,9 +338,9 @@ export class LocalModel implements Model {
       if (retries === 0 || !isLost(error) || host.kind !== "webgpu" || signal?.aborted) throw await withInputHint(error);
       return this.#attempt(inputs, options, retries - 1);
     }
-    const [numbers, names = options.outputs ?? this.outputs.map((port) => port.name)] = result;
+    const [numbers, names = options.outputs ?? this.outputs.map((port) => port.name), number] = result;
     this.#setTiming(numbers);
-    this.#last = !options.outputs && guard(() => host.raw.isRepeatable(id)) ? new LastInputs(inputs, bound) : undefined;
+    this.#last = !options.outputs && number > 0 ? new LastRun(number, inputs, bound) : undefined;
     return Object.fromEntries(names.map((name, at) => [name, made(host, numbers[TIMING_NUMBERS + at]!)]));
   }
 

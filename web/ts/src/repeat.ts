@@ -10,11 +10,15 @@ interface Kind {
   readonly values?: { readonly dtype: DType; readonly shape: readonly number[]; readonly array?: { readonly dtype: DType; readonly length: number } };
 }
 
-/** The inputs of a model's last run, without their values. */
-export class LastInputs {
+/** A model's last run: its number and its inputs, without their values. */
+export class LastRun {
   readonly #kinds: readonly Kind[];
 
-  constructor(inputs: Record<string, unknown>, bound: readonly BoundInput[]) {
+  constructor(
+    readonly number: number,
+    inputs: Record<string, unknown>,
+    bound: readonly BoundInput[],
+  ) {
     this.#kinds = bound.map((each): Kind => {
       if (each.length === 2) return { name: each[0] };
       const [name, dtype, shape] = each;

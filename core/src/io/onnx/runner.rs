@@ -625,7 +625,7 @@ impl Runner {
         let wanted = match &end {
             End::Outputs(names) => {
                 run.build = None;
-                self.note_repeatable(engine, run, names);
+                self.note_repeatable(engine, run, number, names);
                 let mut state = self.session.state();
                 if state.wants_compaction() || state.wants_memory() {
                     engine.collect(&mut state);

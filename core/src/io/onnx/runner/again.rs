@@ -22,21 +22,27 @@ pub enum Again {
 
 /// The last run, if its like can take the short way.
 pub(super) struct Repeatable {
-    /// The key of its plan.
+    /// The number of its plan, and the plan's key.
+    number: u64,
     key: Vec<u8>,
     inputs: Vec<(DType, Vec<usize>)>,
 }
 
 impl Runner {
-    /// Whether [`Runner::again`] may repeat the last run: its plan is one stage of little work that reads the inputs,
-    /// not their values, and gives the model's declared outputs.
-    pub fn is_repeatable(&self) -> bool {
-        self.repeatable.is_some()
+    /// The number by which [`Runner::again`] may repeat the run that ended last: its plan is one stage of little work that
+    /// reads the inputs, not their values, and gives the model's declared outputs.
+    pub fn repeatable(&self) -> Option<u64> {
+        self.repeatable.as_ref().map(|r| r.number)
+    }
+
+    /// The dtypes and shapes of the inputs of that run, in its order; `None` if another kind of run ended since.
+    pub fn repeatable_inputs(&self, number: u64) -> Option<&[(DType, Vec<usize>)]> {
+        self.repeatable.as_ref().filter(|r| r.number == number).map(|r| &r.inputs[..])
     }
 
     /// Notes whether the run that ends with these outputs may be repeated.
-    pub(super) fn note_repeatable(&mut self, engine: &Engine, run: &Run, outputs: &[String]) {
-        if self.repeatable.as_ref().is_some_and(|r| r.key == run.key) {
+    pub(super) fn note_repeatable(&mut self, engine: &Engine, run: &Run, number: u64, outputs: &[String]) {
+        if self.repeatable() == Some(number) {
             return;
         }
         let input = |(_, feed): &(String, Feed)| match feed {
@@ -48,16 +54,18 @@ impl Runner {
         let replay = self.ready.get(&run.key).and_then(|ready| ready.replay.as_ref());
         let little = replay.is_some_and(|r| engine.has(r) && engine.work(r) <= SHORT_WORK);
         let inputs = run.feeds.iter().map(input).collect::<Option<Vec<_>>>();
-        self.repeatable = inputs
-            .filter(|_| one_stage && declared && little)
-            .map(|inputs| Repeatable { key: run.key.clone(), inputs });
+        self.repeatable = inputs.filter(|_| one_stage && declared && little).map(|inputs| Repeatable {
+            number,
+            key: run.key.clone(),
+            inputs,
+        });
     }
 
-    /// Repeats the last run with other inputs, given in its order. `None` if these inputs or the state of the engine
-    /// need the long way; nothing has happened then.
-    pub fn again(&mut self, engine: &mut Engine, inputs: Vec<Again>) -> Result<Option<Vec<Tensor>>> {
-        let Some(last) = &self.repeatable else { return Ok(None) };
-        let Some(ready) = self.ready.get(&last.key) else { return Ok(None) };
+    /// Repeats the run of this number with other inputs, given in its order. `None` if these inputs or the state of the
+    /// engine need the long way; nothing has happened then.
+    pub fn again(&mut self, engine: &mut Engine, number: u64, inputs: Vec<Again>) -> Result<Option<Vec<Tensor>>> {
+        let Some(last) = self.repeatable.as_ref().filter(|r| r.number == number) else { return Ok(None) };
+        let Some(ready) = self.ready.get(&last.key).filter(|r| r.number == number) else { return Ok(None) };
         let Some(replay) = ready.replay.as_ref().filter(|r| engine.has(r)) else { return Ok(None) };
         if inputs.len() != last.inputs.len() || !engine.ready()? {
             return Ok(None);
