@@ -284,7 +284,8 @@ export class LocalModel implements Model {
   /** Repeats the last run, which was short, with inputs like its own; undefined for runs that need the long way. */
   #again(inputs: Record<string, ModelInput>, { signal, onProgress, outputs }: RunOptions): Promise<Record<string, Tensor>> | undefined {
     const host = this.#host;
-    const values = signal || onProgress || outputs ? undefined : this.#last?.match(inputs, host);
+    // it ends before a signal could fire
+    const values = signal?.aborted || onProgress || outputs ? undefined : this.#last?.match(inputs, host);
     if (!values || this.#id === undefined) return undefined;
     let ids: number[] | undefined;
     try {

@@ -121,6 +121,8 @@ interface RunRequest {
   inputs: [string, ModelInput | { tensor: PostedTensor } | { tensorId: number } | PostedPicture][];
   outputs?: string[];
   stay: boolean;
+  /** Whether the page wants to be told of progress. */
+  progress: boolean;
 }
 
 export const modelHandlers: Handlers = {
@@ -139,7 +141,7 @@ export const modelHandlers: Handlers = {
     return registerModel(model);
   },
 
-  async run({ id, inputs, outputs, stay }: RunRequest, { signal, notify }): Promise<RunResult> {
+  async run({ id, inputs, outputs, stay, progress }: RunRequest, { signal, notify }): Promise<RunResult> {
     const model = modelOf(id);
     const postedTensors: Tensor[] = [];
     const bound = inputs.map(([name, value]) => {
@@ -150,11 +152,11 @@ export const modelHandlers: Handlers = {
       postedTensors.push(tensorOf(tensor));
       return [name, postedTensors.at(-1) as Tensor] as const;
     });
-    const onProgress = (progress: unknown): void => notify("onProgress", progress);
+    const onProgress = progress ? (phase: unknown): void => notify("onProgress", phase) : undefined;
     const hasPicture = inputs.some(([, value]) => isOnGpu((value as Partial<PostedPicture> | null)?.picture));
     const { device: before } = model;
     const runOnce = async (): Promise<RunResult> => {
-      const outputTensors = await model.run(Object.fromEntries(bound), { signal, onProgress, ...(outputs && { outputs }) });
+      const outputTensors = await model.run(Object.fromEntries(bound), { signal, ...(onProgress && { onProgress }), ...(outputs && { outputs }) });
       if (hasPicture && model.device !== before) {
         Object.values(outputTensors).forEach((t) => t.dispose());
         throw pictureLoss();
@@ -170,7 +172,7 @@ export const modelHandlers: Handlers = {
         // the GPU was lost: posted inputs are still here, and the run is repeated on another device
         const canRetry = isLost(error) && model.device.kind === "webgpu" && !signal?.aborted;
         if (!canRetry || bound.some(([, value]) => value instanceof Tensor && !postedTensors.includes(value))) throw error;
-        onProgress({ phase: "device", loaded: 0, total: 0 });
+        onProgress?.({ phase: "device", loaded: 0, total: 0 });
         return runOnce();
       });
     } finally {
