@@ -8,7 +8,8 @@ use super::build_tests::{constant, f32s, file, i64s, int, node, parse, port, sub
 use super::tensor::NoExternalData;
 use super::*;
 use crate::device::eval::EvalDevice;
-use crate::engine::Engine;
+use crate::dtype::DType;
+use crate::engine::{Bytes, Engine};
 use crate::error::{Error, Result};
 use crate::interrupt::{Go, Interrupt};
 use crate::io::HostTensor;
@@ -220,6 +221,62 @@ fn outputs_are_inputs_of_the_next_run() {
     other.engine.finish(&mut state.session().state(), p).unwrap();
     check(&mut other, (host([1., 1.]), [1., 1.]), (taken, y2));
     assert_eq!(other.read(&state).unwrap(), f32s(&[2], &[100., 100.]));
+}
+
+#[test]
+fn a_run_like_the_one_before_goes_straight_to_its_plan() {
+    let mut ran = Ran::new(&recurrent());
+    let host = |v: [f32; 2]| f32s(&[2], &v);
+    ran.run(&[("x", host([5., 7.])), ("h", host([1., 2.]))]).unwrap();
+    let number = ran.runner.repeatable().unwrap();
+    assert_eq!(ran.runner.repeatable_inputs(number).unwrap(), [(DType::F32, vec![2]), (DType::F32, vec![2])]);
+    let plans = ran.engine.counters().plans;
+    let data = |v: [f32; 2]| Again::Data(host(v).data);
+    let tensor = |t: &Tensor| Again::Tensor(t.clone());
+    let again = |ran: &mut Ran, x: Again, h: Again| ran.runner.again(&mut ran.engine, number, vec![x, h]).unwrap();
+    let read = |ran: &mut Ran, out: &[Tensor]| out.iter().map(|t| ran.read(t).unwrap()).collect::<Vec<_>>();
+
+    let first = again(&mut ran, data([9., 9.]), data([1., 2.])).unwrap();
+    let second = again(&mut ran, tensor(&first[0]), data([1., 1.])).unwrap();
+    let third = again(&mut ran, tensor(&second[0]), tensor(&first[1])).unwrap();
+    assert_eq!(read(&mut ran, &first), [host([8., 7.]), host([24., 28.]), host([3., 4.])]);
+    assert_eq!(read(&mut ran, &second), [host([7., 6.]), host([21., 24.]), host([3., 4.])]);
+    assert_eq!(read(&mut ran, &third), [host([-17., -22.]), host([-51., -88.]), host([3., 4.])]);
+    assert_eq!(ran.engine.counters().plans, plans);
+
+    // inputs that need the long way: one buffer twice, a constant of the model, a value that is not computed yet, another
+    // type, another shape, another number of bytes or inputs
+    let session = ran.runner.session().clone();
+    let other = |shape: &[usize], dtype| Tensor::from_bytes(&session, dtype, shape, Bytes::new(vec![0; 8])).unwrap();
+    let wrong = [
+        (tensor(&first[0]), tensor(&first[0])),
+        (tensor(&first[2]), data([1., 1.])),
+        (tensor(&first[0].neg().unwrap()), data([1., 1.])),
+        (tensor(&other(&[2], DType::I32)), data([1., 1.])),
+        (tensor(&other(&[1, 2], DType::F32)), data([1., 1.])),
+        (Again::Data(vec![0; 4]), data([1., 1.])),
+    ];
+    for (x, h) in wrong {
+        assert!(again(&mut ran, x, h).is_none());
+    }
+    assert!(ran.runner.again(&mut ran.engine, number, vec![data([1., 1.])]).unwrap().is_none());
+
+    // after a run with its inputs in another order only that one may be repeated
+    ran.run(&[("h", host([1., 2.])), ("x", host([5., 7.]))]).unwrap();
+    assert!(again(&mut ran, data([9., 9.]), data([1., 2.])).is_none());
+    let turned = ran.runner.repeatable().unwrap();
+    let out = ran.runner.again(&mut ran.engine, turned, vec![data([1., 2.]), data([9., 9.])]).unwrap().unwrap();
+    assert_eq!(ran.read(&out[0]).unwrap(), host([8., 7.]));
+
+    // neither a run that draws random numbers nor one that looks at values may be repeated
+    let random = [port(11, "x", 1, &[8]), port(12, "y", 1, &[8]), node("RandomUniformLike", "x", "y", &[])];
+    let mut ran = Ran::new(&random);
+    ran.run(&[("x", f32s(&[8], &[0.; 8]))]).unwrap();
+    assert_eq!(ran.runner.repeatable(), None);
+    let go = [node("ReduceSum", "t", "sum", &[int("keepdims", 0)]), node("Less", "sum top", "go", &[])];
+    let mut ran = Ran::new(&doubling(&go));
+    ran.run(&[("x", host([1., 2.]))]).unwrap();
+    assert_eq!(ran.runner.repeatable(), None);
 }
 
 #[test]
