@@ -171,7 +171,8 @@ export class RemoteModel implements Model {
       const post = async ([name, value]: [string, ModelInput]): Promise<[string, unknown]> => [name, await this.#toPosted(value, postPicture, signal)];
       const posted = await Promise.all(Object.entries(inputs).map(post));
       const transfer = new Set<Transferable>();
-      const args = { id, inputs: posted.map(([name, each]) => [name, packValue(each, transfer).value]), stay, progress: onProgress !== undefined, ...(outputs && { outputs }) };
+      const packed = posted.map(([name, each]) => [name, packValue(each, transfer).value]);
+      const args = { id, inputs: packed, stay, progress: onProgress !== undefined, ...(outputs && { outputs }) };
       return this.#client.call<RunResult>("run", args, { signal, callbacks, transfer, onLate });
     };
     const result = await runInWorker(pictureForWorker).catch(async (error: unknown) => {
