@@ -123,8 +123,9 @@ impl Dialect for Wgsl {
     }
 
     fn load_inside(&mut self, p: &Ptr, at: &At, last: usize) -> String {
-        // a negative index is a large one as u32, so one comparison covers both ends
-        self.read(p, at, 1, &|i, _| format!("i32(min(u32({i}), {last}u))"))
+        // a negative index is a large one as u32, so one comparison covers both ends; a literal is an i32 before that, since an
+        // abstract number must keep its value
+        self.read(p, at, 1, &|i, _| format!("i32(min(u32(i32({i})), {last}u))"))
     }
 
     fn load_gated(&mut self, p: &Ptr, at: &At, lanes: usize, gate: &str, alt: &str) -> String {
