@@ -181,9 +181,10 @@ impl Scheduler {
         Interrupt::asking(move || Ok(if is_over(&end) { Go::Pause } else { Go::On }))
     }
 
-    /// Begins work: in the slice of the current task, or in a new one.
+    /// Begins work: in the slice that lasts, or in a new one. A slice may outlast its task, since finding out that the
+    /// task has ended takes a message, which costs more than a small run.
     pub(crate) fn begin(&self) {
-        if !self.same_task.get() {
+        if !self.same_task.get() && now() >= f64::from_bits(self.slice_end.load(Ordering::Relaxed)) {
             self.start_slice();
         }
     }
