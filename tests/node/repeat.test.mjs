@@ -126,3 +126,32 @@ test("the event loop runs between short runs", async () => {
   assert.ok(count.short > 100, `${count.short} runs were short`);
   device.dispose();
 });
+
+test("a short run lets the event loop run while worker threads are busy", async () => {
+  const { device, model, run, count } = await counted(sum(), 2);
+  for (let i = 0; i < 5; i += 1) await run({ a: values(i), b: values(2 * i) });
+  const side = await Tensor.rand([1024, 1024], { device }).realize();
+  const work = async () => {
+    let t = side;
+    for (let i = 0; i < 12; i += 1) t = t.matmul(side).mul(1e-3);
+    return t.realize();
+  };
+  await (await work()).data();
+  let [turns, going, longest, last] = [0, true, 0, performance.now()];
+  const turn = () => {
+    [turns, longest, last] = [turns + 1, Math.max(longest, performance.now() - last), performance.now()];
+    if (going) setImmediate(turn);
+  };
+  setImmediate(turn);
+  const start = performance.now();
+  const busy = await work();
+  const { y } = await run({ a: values(7), b: values(8) });
+  const took = performance.now() - start;
+  going = false;
+  assert.deepEqual([...(await y.data())], want(values(7), values(8)));
+  await busy.data();
+  assert.ok(turns > took / 100, `the event loop ran ${turns} times in ${took} ms, once after ${longest} ms`);
+  assert.ok(count.short >= 4, `${count.short} runs were short`);
+  model.dispose();
+  device.dispose();
+});

@@ -721,6 +721,10 @@ impl Runtime {
         let Some(start) = inner.scheduler.begin_short().filter(|_| !inner.locked.get()) else {
             return Ok(JsValue::UNDEFINED);
         };
+        // worker threads may still be busy with an earlier run, for which this one would have to wait
+        if !inner.engine.borrow_mut().device().work().map_err(throw)? {
+            return Ok(JsValue::UNDEFINED);
+        }
         let runner = inner.runner(id).map_err(throw)?;
         let give = |(i, (dtype, shape)): (JsValue, &(DType, Vec<usize>))| inner.input_again(&i, *dtype, shape);
         let number = number as u64;
