@@ -28,6 +28,9 @@ impl Inner {
         abort: &JsValue,
     ) -> Result<Input> {
         let Some(id) = id_of(i) else {
+            if bytes_of(i).is_some_and(|data| self.is_large(&data)) {
+                self.scheduler.wait_idle(&self.engine).await?;
+            }
             let accept = |t: &Tensor| runner.borrow().take(name, t, others);
             return self.upload_input(i, accept)?.map_or_else(|| host_value(name, i).map(Input::Host), Ok);
         };

@@ -396,6 +396,10 @@ async fn run_model(
             }
         }
         let (plans, brings, submits) = (run.folds(), run.uploads(), run.is_submitting() || run.replays());
+        if brings || run.replays() {
+            // worker threads may still be busy with an earlier run, and this piece would block on them
+            inner.scheduler.wait_idle(&inner.engine).await.map_err(throw)?;
+        }
         inner.scheduler.set_deadline(true);
         let work = inner.scheduler.portion();
         let piece = || runner.borrow_mut().step_once(&mut inner.engine.borrow_mut(), &mut run, work);
