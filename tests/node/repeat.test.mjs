@@ -46,7 +46,7 @@ for (const threads of [1, 2]) {
     }
     // later runs leave earlier results alone
     for (const [y, right] of kept) assert.deepEqual([...(await y.data())], right);
-    assert.ok(count.short > 40, `${count.short} runs were short`);
+    assert.ok(count.short > 20, `${count.short} runs were short`);
     device.dispose();
   });
 }
@@ -123,13 +123,13 @@ test("the event loop runs between short runs", async () => {
   while (performance.now() - start < 200) (await run(inputs)).y.dispose();
   going = false;
   assert.ok(turns >= 8, `the event loop ran ${turns} times in 200 ms`);
-  assert.ok(count.short > 100, `${count.short} runs were short`);
+  assert.ok(count.short > 20, `${count.short} runs were short`);
   device.dispose();
 });
 
 test("a short run lets the event loop run while worker threads are busy", async () => {
   const { device, model, run, count } = await counted(sum(), 2);
-  for (let i = 0; i < 5; i += 1) await run({ a: values(i), b: values(2 * i) });
+  for (let i = 0; i < 30; i += 1) await run({ a: values(i), b: values(2 * i) });
   const side = await Tensor.rand([1024, 1024], { device }).realize();
   const work = async () => {
     let t = side;
@@ -151,7 +151,7 @@ test("a short run lets the event loop run while worker threads are busy", async 
   assert.deepEqual([...(await y.data())], want(values(7), values(8)));
   await busy.data();
   assert.ok(turns > took / 100, `the event loop ran ${turns} times in ${took} ms, once after ${longest} ms`);
-  assert.ok(count.short >= 4, `${count.short} runs were short`);
+  assert.ok(count.short >= 8, `${count.short} runs were short`);
   model.dispose();
   device.dispose();
 });
