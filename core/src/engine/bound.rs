@@ -14,7 +14,7 @@ use crate::uop::UOp;
 #[derive(Default)]
 pub(super) struct Bound {
     pub(super) steps: Vec<Step>,
-    /// Estimated work of each step: the larger of its float operations and its bytes.
+    /// Estimated work of each step (`Compiled::work`).
     pub(super) work: Vec<u64>,
     /// The first step that writes to an existing buffer. Once it is submitted the run is not interrupted, so that no
     /// buffer is left half overwritten.
@@ -119,7 +119,7 @@ impl Engine {
         b.lasts = plan.vars.is_empty();
         for (at, (c, step)) in (0u32..).zip(plan.calls.iter().zip(&steps)) {
             let Some(Loaded { compiled, .. }) = self.programs.get(&c.program) else { continue };
-            b.work.push(compiled.flops.max(compiled.bytes));
+            b.work.push(compiled.work());
             let written = |(a, p): (&Place, &ParamInfo)| matches!(a, Place::External(_)) && p.written;
             if c.args.iter().zip(&compiled.source.params).any(written) {
                 b.first_write = b.first_write.min(at as usize);

@@ -217,11 +217,10 @@ impl Engine {
         self.plans.contains(r.held.key)
     }
 
-    /// Estimated work of a captured computation: the sum of the larger of each kernel's float operations and bytes.
+    /// Estimated work of a captured computation: the sum over its launches of the larger of float operations and bytes.
     pub fn work(&self, r: &Replay) -> u64 {
-        let work = |p: &Loaded| p.compiled.flops.max(p.compiled.bytes);
         let kernels = r.held.plan.calls.iter().filter_map(|c| self.programs.get(&c.program));
-        kernels.map(work).fold(0, u64::saturating_add)
+        kernels.map(|p| p.compiled.work()).fold(0, u64::saturating_add)
     }
 
     /// Estimated bytes that plans and programs take.

@@ -112,6 +112,11 @@ pub struct Packed {
 }
 
 impl Compiled {
+    /// Estimated work of a launch: the larger of its float operations and its bytes.
+    pub(super) fn work(&self) -> u64 {
+        self.flops.max(self.bytes)
+    }
+
     /// The launch grid for given values of the launch scalars.
     ///
     /// # Errors
